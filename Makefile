@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+# What a user types. CMake does the building; scripts/deps installs Debian packages where allowed.
+.PHONY: all deps build demo test test-field bench fuzz docs install clean
+BUILD ?= build
+
+all: build
+
+deps:
+	@scripts/deps build
+
+build: deps
+	@test -f $(BUILD)/build.ninja || cmake --preset release -B $(BUILD) -DHONE_TESTS=OFF >/dev/null
+	@cmake --build $(BUILD) -- --quiet
+
+test:
+	@scripts/deps build test
+	@cmake --preset release -B $(BUILD) -DHONE_TESTS=ON >/dev/null
+	@cmake --build $(BUILD) -- --quiet
+	@scripts/checks
+	@ctest --test-dir $(BUILD) --output-on-failure -j2
+
+install: build
+	@cmake --install $(BUILD)
+
+clean:
+	rm -rf build build-*

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// Heap access with counters and fault injection: see alloc.h.
+#include "base/alloc.h"
+#include "base/check.h"
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+static atomic_uint_fast64_t g_calls;
+static atomic_int_fast64_t g_fail_in; // 0: off; n: the nth call from now fails
+
+static bool refuse(void) {
+    atomic_fetch_add_explicit(&g_calls, 1, memory_order_relaxed);
+    if (atomic_load_explicit(&g_fail_in, memory_order_relaxed) <= 0) return false;
+    return atomic_fetch_sub_explicit(&g_fail_in, 1, memory_order_relaxed) == 1;
+}
+
+void *hn_malloc(size_t bytes) {
+    if (refuse()) return NULL;
+    return malloc(bytes ? bytes : 1);
+}
+
+void *hn_calloc(size_t count, size_t bytes) {
+    if (refuse()) return NULL;
+    if (count == 0 || bytes == 0) count = bytes = 1;
+    return calloc(count, bytes);
+}
+
+void *hn_realloc(void *block, size_t bytes) {
+    if (refuse()) return NULL;
+    return realloc(block, bytes ? bytes : 1);
+}
+
+void *hn_realloc_array(void *block, size_t count, size_t bytes) {
+    size_t total;
+    if (!hn_mul_size(count, bytes, &total)) return NULL;
+    return hn_realloc(block, total);
+}
+
+void *hn_malloc_aligned(size_t bytes) {
+    size_t rounded;
+    if (refuse() || !hn_round_up_size(bytes ? bytes : 1, HN_ALIGN, &rounded)) return NULL;
+    return aligned_alloc(HN_ALIGN, rounded);
+}
+
+void hn_free(void *block) { free(block); }
+
+char *hn_strndup(const char *text, size_t length) {
+    char *copy = hn_malloc(length + 1);
+    if (!copy) return NULL;
+    memcpy(copy, text, length);
+    copy[length] = '\0';
+    return copy;
+}
+
+char *hn_strdup(const char *text) { return hn_strndup(text, strlen(text)); }
+
+uint64_t hn_alloc_calls(void) { return atomic_load_explicit(&g_calls, memory_order_relaxed); }
+
+void hn_alloc_fail_nth(uint64_t nth) {
+    atomic_store_explicit(&g_fail_in, (int_fast64_t)nth, memory_order_relaxed);
+}

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+// Files: see file.h.
+#include "base/file.h"
+#include "base/alloc.h"
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+hn_status hn_map_open(hone_error *err, const char *path, hn_map *out_map) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) HN_FAIL(err, HONE_ERR_IO, "cannot open '%s': %s", path, strerror(errno));
+    struct stat info;
+    if (fstat(fd, &info) != 0) {
+        int code = errno;
+        close(fd);
+        HN_FAIL(err, HONE_ERR_IO, "cannot examine '%s': %s", path, strerror(code));
+    }
+    if (!S_ISREG(info.st_mode)) {
+        close(fd);
+        HN_FAIL(err, HONE_ERR_IO, "'%s' is not a regular file", path);
+    }
+    hn_map map = {NULL, (size_t)info.st_size};
+    if (map.size_bytes) {
+        void *data = mmap(NULL, map.size_bytes, PROT_READ, MAP_PRIVATE, fd, 0);
+        if (data == MAP_FAILED) {
+            int code = errno;
+            close(fd);
+            HN_FAIL(err, HONE_ERR_IO, "cannot map '%s': %s", path, strerror(code));
+        }
+        map.data = data;
+    }
+    close(fd);
+    *out_map = map;
+    return HONE_OK;
+}
+
+void hn_map_close(hn_map *map) {
+    if (map->data) munmap((void *)(uintptr_t)map->data, map->size_bytes);
+    *map = (hn_map){0};
+}
+
+hn_status hn_file_read(hone_error *err, const char *path, size_t max_bytes, char **out_data,
+                       size_t *out_bytes) {
+    bool standard_input = strcmp(path, "-") == 0;
+    int fd = standard_input ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) HN_FAIL(err, HONE_ERR_IO, "cannot open '%s': %s", path, strerror(errno));
+    char *data = NULL;
+    size_t used = 0, capacity = 0;
+    hone_status status = HONE_OK;
+    for (;;) {
+        if (used + 1 >= capacity) {
+            size_t grown = capacity ? capacity * 2 : 16384;
+            char *bigger = hn_realloc(data, grown);
+            if (!bigger) {
+                status = HN_SET(err, HONE_ERR_NOMEM, "out of memory (reading '%s')", path);
+                break;
+            }
+            data = bigger;
+            capacity = grown;
+        }
+        ssize_t got = read(fd, data + used, capacity - used - 1);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) {
+            status = HN_SET(err, HONE_ERR_IO, "cannot read '%s': %s", path, strerror(errno));
+            break;
+        }
+        if (got == 0) break;
+        used += (size_t)got;
+        if (used > max_bytes) {
+            status = HN_SET(err, HONE_ERR_LIMIT, "'%s' is larger than %zu bytes", path, max_bytes);
+            break;
+        }
+    }
+    if (!standard_input) close(fd);
+    if (status != HONE_OK) {
+        hn_free(data);
+        return status;
+    }
+    data[used] = '\0';
+    *out_data = data;
+    *out_bytes = used;
+    return HONE_OK;
+}
+
+hn_status hn_writer_open(hone_error *err, const char *path, hn_writer *out_writer) {
+    size_t length = strlen(path);
+    hn_writer writer = {0};
+    writer.path = hn_strdup(path);
+    writer.temporary = hn_malloc(length + 16);
+    if (!writer.path || !writer.temporary) {
+        hn_free(writer.path);
+        hn_free(writer.temporary);
+        HN_NOMEM(err, "opening an output file");
+    }
+    memcpy(writer.temporary, path, length);
+    memcpy(writer.temporary + length, ".tmp-XXXXXX", 12);
+    int fd = mkstemp(writer.temporary);
+    if (fd >= 0) {
+        mode_t mask = umask(0);
+        umask(mask);
+        if (fchmod(fd, 0666 & ~mask) != 0) { /* keeps mkstemp's 0600, which is safe */
+        }
+        writer.file = fdopen(fd, "wb");
+    }
+    if (!writer.file) {
+        int code = errno;
+        if (fd >= 0) {
+            close(fd);
+            unlink(writer.temporary);
+        }
+        hn_free(writer.path);
+        hn_free(writer.temporary);
+        HN_FAIL(err, HONE_ERR_IO, "cannot create '%s': %s", path, strerror(code));
+    }
+    *out_writer = writer;
+    return HONE_OK;
+}
+
+hn_status hn_writer_put(hone_error *err, hn_writer *writer, const void *data, size_t bytes) {
+    if (bytes && fwrite(data, 1, bytes, writer->file) != bytes)
+        HN_FAIL(err, HONE_ERR_IO, "cannot write '%s': %s", writer->path, strerror(errno));
+    return HONE_OK;
+}
+
+void hn_writer_cancel(hn_writer *writer) {
+    if (writer->file) fclose(writer->file);
+    if (writer->temporary) unlink(writer->temporary);
+    hn_free(writer->path);
+    hn_free(writer->temporary);
+    *writer = (hn_writer){0};
+}
+
+hn_status hn_writer_commit(hone_error *err, hn_writer *writer) {
+    bool flushed = fflush(writer->file) == 0 && fsync(fileno(writer->file)) == 0;
+    int code = errno;
+    bool closed = fclose(writer->file) == 0;
+    if (flushed && !closed) code = errno;
+    writer->file = NULL;
+    if (flushed && closed) {
+        if (rename(writer->temporary, writer->path) == 0) {
+            hn_free(writer->temporary);
+            writer->temporary = NULL;
+            hn_writer_cancel(writer);
+            return HONE_OK;
+        }
+        code = errno;
+    }
+    hone_status status =
+        HN_SET(err, HONE_ERR_IO, "cannot write '%s': %s", writer->path, strerror(code));
+    hn_writer_cancel(writer);
+    return status;
+}
+
+hn_status hn_file_write(hone_error *err, const char *path, const void *data, size_t bytes) {
+    hn_writer writer;
+    HN_TRY(hn_writer_open(err, path, &writer));
+    hone_status status = hn_writer_put(err, &writer, data, bytes);
+    if (status != HONE_OK) {
+        hn_writer_cancel(&writer);
+        return status;
+    }
+    return hn_writer_commit(err, &writer);
+}

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// Files: mapping for reading, whole reads of small files, atomic writing.
+#ifndef HN_BASE_FILE_H
+#define HN_BASE_FILE_H
+#include <stddef.h>
+#include <stdio.h>
+#include "base/error.h"
+
+// A file mapped read-only. size 0 has data NULL.
+typedef struct hn_map {
+    const unsigned char *data;
+    size_t size_bytes;
+} hn_map;
+
+// Regular files only: a directory, FIFO or device is refused (HONE_ERR_IO).
+hn_status hn_map_open(hone_error *err, const char *path, hn_map *out_map);
+void hn_map_close(hn_map *map);
+
+// Reads all of a file or pipe ("-" is standard input) up to max_bytes; the result is terminated by
+// a NUL that is not counted, and freed with hn_free.
+hn_status hn_file_read(hone_error *err, const char *path, size_t max_bytes, char **out_data,
+                       size_t *out_bytes);
+
+// Atomic writing: data goes to a temporary name in the same folder; commit does fsync and rename,
+// cancel removes it. Nothing is ever visible under `path` but a complete file.
+typedef struct hn_writer {
+    FILE *file;
+    char *path, *temporary; // owned
+} hn_writer;
+hn_status hn_writer_open(hone_error *err, const char *path, hn_writer *out_writer);
+hn_status hn_writer_put(hone_error *err, hn_writer *writer, const void *data, size_t bytes);
+hn_status hn_writer_commit(hone_error *err, hn_writer *writer); // also closes on failure
+void hn_writer_cancel(hn_writer *writer);                       // no-op after commit
+// Open, put, commit.
+hn_status hn_file_write(hone_error *err, const char *path, const void *data, size_t bytes);
+#endif

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+// Entry point of `hone`: finds the command's row, prints errors, maps statuses to exit codes.
+#include "cli/cli.h"
+#include <stdio.h>
+#include <unistd.h>
+
+static const hn_command k_commands[] = {
+#define HN_COMMAND(name, usage, summary) {#name, usage, summary, hn_cmd_##name},
+#include "cli/commands.def"
+#undef HN_COMMAND
+};
+
+static const hn_command *g_help_for; // set while `hone help COMMAND` runs
+static bool g_help_shown;
+
+static void log_to_stderr(void *user, hn_log_level level, const char *text) {
+    (void)user;
+    static const char *const k_names[] = {"error", "warning", "info", "debug"};
+    fprintf(stderr, "hone: %s: %s\n", k_names[level], text);
+}
+
+static const hn_command *find_command(const char *name) {
+    for (size_t i = 0; i < HN_COUNT_OF(k_commands); i++)
+        if (strcmp(k_commands[i].name, name) == 0) return &k_commands[i];
+    return NULL;
+}
+
+static void print_usage(FILE *to) {
+    fprintf(to, "usage: hone COMMAND [options]\n\n");
+    for (size_t i = 0; i < HN_COUNT_OF(k_commands); i++)
+        fprintf(to, "  %-10s %s\n", k_commands[i].name, k_commands[i].summary);
+    hn_str text = {0};
+    hn_config_help(&text);
+    fprintf(to, "\nhone help COMMAND shows a command's options. Settings of every command:\n%s",
+            hn_str_get(&text));
+    hn_str_free(&text);
+}
+
+hn_status hn_cli_parse(hone_error *err, int argc, char **argv, const hn_option *options,
+                       size_t option_count, const char **positional, int max_positional,
+                       int *out_positional_count) {
+    if (g_help_for) {
+        hn_str text = {0};
+        hn_options_help(&text, options, option_count);
+        printf("%s", hn_str_get(&text));
+        hn_str_free(&text);
+        g_help_shown = true;
+        return HONE_ERR_USAGE;
+    }
+    hone_status status = hn_options_parse(err, argc, argv, options, option_count, positional,
+                                          max_positional, out_positional_count);
+    if (status == HONE_OK && hn_config_get()->threads > 0)
+        hn_parallel_set_threads((int)hn_config_get()->threads);
+    hn_log_set_sink(log_to_stderr, NULL, (hn_log_level)hn_config_get()->log_level);
+    return status;
+}
+
+void hn_cli_progress(const char *what, double done, double total) {
+    if (!isatty(STDERR_FILENO)) return;
+    if (total > 0) {
+        int filled = (int)(30 * (done < total ? done / total : 1));
+        fprintf(stderr, "\r\033[K%-28.28s [%.*s%*s] %3.0f %%", what, filled,
+                "##############################", 30 - filled, "",
+                100 * (done < total ? done / total : 1));
+    } else {
+        fprintf(stderr, "\r\033[K%-28.28s %.0f", what, done);
+    }
+    fflush(stderr);
+}
+
+void hn_cli_progress_end(void) {
+    if (isatty(STDERR_FILENO)) fprintf(stderr, "\r\033[K");
+}
+
+static int report(const hone_error *err, hone_status status) {
+    char text[2048];
+    hn_cli_progress_end();
+    fprintf(stderr, "hone: %s\n", hone_error_format(err, text, sizeof text));
+    return hone_status_exit_code(status);
+}
+
+int main(int argc, char **argv) {
+    hone_error err = {0};
+    hn_log_set_sink(log_to_stderr, NULL, HN_LOG_WARN);
+    hone_status status = hn_config_init(&err);
+    if (status != HONE_OK) return report(&err, status);
+    if (argc < 2) {
+        print_usage(stderr);
+        return 2;
+    }
+    const char *name = argv[1];
+    bool help = strcmp(name, "help") == 0 || strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0;
+    if (help && argc < 3) {
+        print_usage(stdout);
+        return 0;
+    }
+    if (strcmp(name, "--version") == 0) name = "version";
+    if (help) name = argv[2];
+    const hn_command *command = find_command(name);
+    if (!command) {
+        fprintf(stderr, "hone: '%s' is no command; 'hone help' lists them\n", name);
+        return 2;
+    }
+    for (int i = 2; i < argc && !help && strcmp(argv[i], "--") != 0; i++)
+        help = strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0;
+    if (help) {
+        g_help_for = command;
+        printf("usage: hone %s %s\n%s\n\n", command->name, command->usage, command->summary);
+    }
+    int exit_code = -1;
+    status = command->run(&err, argc - 2, argv + 2, &exit_code);
+    hn_cli_progress_end();
+    if (g_help_shown) return 0;
+    // A full disk behind stdout must not look like success.
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        fprintf(stderr, "hone: cannot write the results to standard output\n");
+        return 5;
+    }
+    if (status == HONE_ERR_CHECK && err.text[0] == '\0') return exit_code >= 0 ? exit_code : 1;
+    if (status != HONE_OK) return report(&err, status);
+    return exit_code >= 0 ? exit_code : 0;
+}
