@@ -110,6 +110,9 @@ hn_value *hn_build(hn_graph *graph, hn_node *before, hn_op op, hn_value *const *
 hn_status hn_ops_resolve(hone_error *err, hn_module *module); // op numbers from op_type and domain
 // Infers one node; infers all nodes of the module, sub-graphs included (with captures known).
 hn_status hn_infer_node(hone_error *err, hn_node *node);
+// hn_infer_graph infers one graph; the infer functions of If, Loop and Scan set the types of their
+// bodies' inputs and call it for the bodies.
+hn_status hn_infer_graph(hone_error *err, hn_graph *graph);
 hn_status hn_infer_module(hone_error *err, hn_module *module);
 // Arity, required attributes, attribute types, dtype consistency, posts: names node and reason.
 // Unknown ops are let through when allow_unknown.
@@ -125,6 +128,13 @@ hn_slice hn_op_string(const hn_node *node, const char *name);
 // Not for control flow (the executor's task). outputs[i] is zeroed where not wanted.
 hn_status hn_ref_run(hone_error *err, const hn_node *node, const hn_tensor *const *inputs,
                      int input_count, hn_tensor *outputs, int output_count, uint64_t seed);
+
+// Calls the reference of a node without posts on memory that is already there (types as inferred).
+hn_status hn_ref_call(hone_error *err, const hn_node *node, const hn_tensor *const *inputs,
+                      int input_count, hn_tensor *const *outputs, int output_count, uint64_t seed);
+// Writes the posts of `node` out as ordinary nodes behind it (before node->next): the fallback where
+// a backend cannot run them, and their meaning. Uses of the node's output 0 move to the last one.
+hn_status hn_post_expand(hone_error *err, hn_node *node);
 
 // ---- helpers for infer functions (ops/infer.c) -------------------------------------------------
 static inline hn_value *hn_in(const hn_node *node, int index) {

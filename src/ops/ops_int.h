@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// Declarations of the functions that ops.def names, by family. A family with many of them has a
+// header of its own, included here.
+#ifndef HN_OPS_INT_H
+#define HN_OPS_INT_H
+#include "ops/ops.h"
+
+// ---- elementwise.c ----
+
+// ---- shape.c ----
+
+// ---- move.c ----
+
+// ---- reduce.c ----
+
+// ---- control.c, random.c ----
+
+// ---- conv.c ----
+
+// ---- pool.c ----
+
+// ---- matmul.c ----
+
+// ---- norm.c ----
+
+// ---- rnn.c ----
+
+// ---- resize.c ----
+
+// ---- quant.c ----
+
+// ---- internal.c ----
+
+#endif
