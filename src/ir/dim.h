@@ -17,6 +17,7 @@ static inline bool hn_dim_is_const(hn_dim dim) { return dim >= INT64_MIN + HN_DI
 typedef struct hn_dims hn_dims;
 hn_dims *hn_dims_new(void); // NULL when out of memory
 void hn_dims_free(hn_dims *dims);
+hn_dims *hn_dims_clone(const hn_dims *dims); // equal handles mean the same; NULL: out of memory
 
 // The symbol of that name (range 0..INT64_MAX unless narrowed). NULL name: a fresh unnamed symbol.
 // On out of memory every constructor returns HN_DIM_FAILED, which propagates through operations.

@@ -2,7 +2,7 @@
 // The graph: values in SSA form, nodes in an ordered list, sub-graphs hanging on attributes.
 //
 // A module owns everything in arenas; nodes and values live until the module is freed (removing
-// one only unlinks it). The node list of every graph is in topological order. A node of a sub-graph
+// one only unlinks it; the content of a removed constant is dropped at once). The node list of every graph is in topological order. A node of a sub-graph
 // refers to an outer value by its pointer (capture); such uses are listed in the outer value's uses.
 // Absent optional inputs and outputs are NULL and keep their position. Not thread-safe.
 #ifndef HN_IR_GRAPH_H
@@ -34,6 +34,7 @@ struct hn_value {
     uint32_t id;          // unique in the module, dense: index of side tables
     const char *name;     // unique in its graph when not ""; names of I/O are kept by every pass
     hn_graph *graph;      // where it is defined
+    uint32_t slot;        // index in graph->values; UINT32_MAX once removed
     hn_type type;
     hn_node *producer;    // NULL: graph input or constant
     int output_index;     // of the producer
@@ -116,7 +117,7 @@ struct hn_graph {
     HN_VEC(hn_value *) inputs;  // in order, without weights
     HN_VEC(hn_value *) overridables; // IR >= 4 weights that the file also lists as inputs
     HN_VEC(hn_value *) outputs; // in order, may repeat
-    HN_VEC(hn_value *) values;  // every value defined in this graph, also unused ones
+    HN_VEC(hn_value *) values;  // every value defined in this graph, also unused ones; unordered
 };
 
 typedef struct hn_opset {
@@ -134,6 +135,7 @@ struct hn_module {
     hn_graph *main;
     uint32_t next_value_id, next_node_id;
     HN_VEC(hn_tensor *) tensors;   // references to drop at the end
+    HN_VEC(hn_graph *) graphs;     // every graph ever made, removed ones too
     HN_VEC(hn_opset) opsets;       // of the file
     HN_VEC(hn_meta) metadata;
     int64_t ir_version;
@@ -146,12 +148,14 @@ struct hn_module {
 // Every function that makes something returns NULL when out of memory.
 hn_module *hn_module_new(void); // with an empty main graph
 void hn_module_free(hn_module *module);
-// Deep copy; constants are shared. value_map (may be NULL) gets, by old value id, the new value; it
-// must have module->next_value_id entries.
+// Deep copy; constants are shared, ids of values and nodes and handles of dims stay the same.
+// value_map (may be NULL) gets, by value id, the new value; it must have module->next_value_id
+// entries.
 hn_module *hn_module_clone(const hn_module *module, hn_value **value_map);
 
 hn_graph *hn_graph_new(hn_module *module, hn_node *parent);
-hn_value *hn_value_new(hn_graph *graph, const char *name); // type unknown
+hn_value *hn_value_new(hn_graph *graph, const char *name); // type unknown; NULL name: ""
+bool hn_value_set_name(hn_value *value, const char *name); // copies
 hn_value *hn_graph_add_input(hn_graph *graph, const char *name, const hn_type *type);
 bool hn_graph_add_output(hn_graph *graph, hn_value *value);
 // Replaces the index-th output.
@@ -162,6 +166,9 @@ hn_value *hn_graph_add_const_i64(hn_graph *graph, const int64_t *values, int64_t
                                  bool scalar); // 1-D or scalar
 hn_value *hn_graph_add_const_f32(hn_graph *graph, float value); // scalar
 
+// Takes over *tensor's reference; the module drops it at its end.
+hn_tensor *hn_module_add_tensor(hn_module *module, hn_tensor *tensor);
+
 // Appends a node before `before` (NULL: at the end) with output_count new unnamed outputs.
 // op_type and domain are copied; op 0 where the table does not know it (ops/ops.h:hn_node_make
 // looks it up and is what passes use).
@@ -170,23 +177,37 @@ hn_node *hn_graph_add_node(hn_graph *graph, hn_node *before, hn_op op, const cha
                            int input_count, int output_count);
 void hn_node_set_input(hn_node *node, int index, hn_value *value); // keeps the use lists right
 bool hn_node_add_input(hn_node *node, hn_value *value);            // appends
-void hn_node_set_output(hn_node *node, int index, hn_value *value); // value must have no producer
-hn_attr *hn_node_add_attr(hn_node *node, const char *name, hn_attr_type type); // zeroed; replaces
+void hn_node_cut_inputs(hn_node *node, int count);                 // drops all after the first count
+// value must have no producer, or be NULL (not wanted). What was there must be unused; it goes.
+void hn_node_set_output(hn_node *node, int index, hn_value *value);
+// Zeroed; replaces one of that name. Invalidates pointers to the node's other attributes.
+hn_attr *hn_node_add_attr(hn_node *node, const char *name, hn_attr_type type);
 void hn_node_remove_attr(hn_node *node, const char *name);
 bool hn_node_set_int(hn_node *node, const char *name, int64_t value);
 bool hn_node_set_float(hn_node *node, const char *name, float value);
 bool hn_node_set_string(hn_node *node, const char *name, const char *value);
 bool hn_node_set_ints(hn_node *node, const char *name, const int64_t *values, int64_t count);
+bool hn_node_set_floats(hn_node *node, const char *name, const float *values, int64_t count);
+bool hn_node_set_strings(hn_node *node, const char *name, const hn_slice *values, int64_t count);
+bool hn_node_set_tensor(hn_node *node, const char *name, hn_tensor *tensor); // takes it over
+bool hn_node_set_graph(hn_node *node, const char *name, hn_graph *graph);    // its parent is node
+bool hn_node_copy_attrs(hn_node *node, const hn_node *from); // all but sub-graphs
 // Unlinks the node, drops its uses; its outputs must be unused. Sub-graphs on it go as well.
 void hn_node_remove(hn_node *node);
-void hn_node_move_before(hn_node *node, hn_node *before); // NULL: to the end
+void hn_node_move_before(hn_node *node, hn_node *before); // NULL: to the end; same graph
+// Removes a value that is unused, has no producer and is no graph input (a constant, mostly).
+void hn_value_remove(hn_value *value);
+// Moves all nodes and values of a sub-graph before `before` (a node of an enclosing graph) and
+// leaves it empty. Its outputs keep their value pointers (outputs list is kept for the caller) but
+// count as outputs no more. Names that would clash are dropped.
+hn_status hn_graph_splice(hone_error *err, hn_graph *graph, hn_node *before);
 
 // Every use of `from` (captures and graph outputs too) becomes a use of `to`. If `from` is a graph
 // output its name moves to `to` when `to` is an unnamed or internal value of the same graph; the
 // caller checks with hn_value_can_replace.
 void hn_value_replace(hn_value *from, hn_value *to);
 bool hn_value_can_replace(const hn_value *from, const hn_value *to);
-bool hn_value_unused(const hn_value *value);
+bool hn_value_unused(const hn_value *value); // no uses, not a graph output
 
 // ---- reading ------------------------------------------------------------------------------------
 const hn_attr *hn_node_attr(const hn_node *node, const char *name); // NULL if absent
@@ -197,13 +218,17 @@ const int64_t *hn_node_ints(const hn_node *node, const char *name, int64_t *out_
 hn_value *hn_graph_find(const hn_graph *graph, const char *name); // by name in this graph only
 // "Conv 'backbone.3'" or, nameless, "Conv producing 'x'": for error sentences. Writes into buf.
 const char *hn_node_label(const hn_node *node, char *buf, size_t size);
+// True if `inner` is `outer` or lies in a sub-graph of one of its nodes.
+bool hn_graph_within(const hn_graph *inner, const hn_graph *outer);
+// The node of `graph` that is `node` or holds it in a sub-graph; NULL: neither.
+hn_node *hn_node_ancestor(hn_node *node, const hn_graph *graph);
 // Concrete shape of a value whose dims are all constants.
 bool hn_type_shape(const hn_type *type, hn_shape *out_shape);
 void hn_type_set_shape(hn_type *type, hn_dtype dtype, const hn_shape *shape);
 
 // ---- whole-graph --------------------------------------------------------------------------------
 // Structure only: SSA, topological order, use lists, captures from enclosing graphs, unique names,
-// no node in two lists. Semantic checks (arity, types) are ops/ops.h:hn_ops_verify.
+// outputs defined in the graph itself, no node in two lists. Semantic checks (arity, types) are ops/ops.h:hn_ops_verify.
 hn_status hn_module_verify(hone_error *err, const hn_module *module);
 // Puts the nodes of a graph (not its sub-graphs) in topological order; HONE_ERR_FORMAT on a cycle.
 hn_status hn_graph_sort(hone_error *err, hn_graph *graph);

@@ -2,7 +2,8 @@
 // Element types, concrete shapes, reference-counted buffers, dense tensors.
 //
 // A tensor here is plain: row-major and dense (4-bit and 2-bit types are packed, first element in
-// the low bits, as ONNX packs them). Other layouts exist only inside a plan (plan/layout.h).
+// the low bits, as ONNX packs them). A string tensor's data is an array of hn_slice whose text the
+// same buffer (or a parent that it keeps alive) holds. Other layouts exist only inside a plan.
 #ifndef HN_IR_TENSOR_H
 #define HN_IR_TENSOR_H
 #include "base/base.h"
@@ -74,10 +75,16 @@ static inline float hn_bf16_to_f32(uint16_t bits) {
     return value;
 }
 uint16_t hn_f32_to_bf16(float value);
+// Any float format of at most 16 bits; bits in the low end. Beyond the largest finite number:
+// saturate gives that number, else infinity or, where the format has none, NaN. F8E8M0 rounds up.
+double hn_small_to_f64(hn_dtype dtype, uint16_t bits);
+uint16_t hn_f64_to_small(hn_dtype dtype, double value, bool saturate);
 // One element as double / from double for any numeric dtype incl. sub-byte and 8-bit floats
 // (integers beyond 2^53 lose digits: use hn_tensor_get_i64). Slow: for references, tests, folding.
 double hn_tensor_get_f64(const hn_tensor *tensor, int64_t index);
 int64_t hn_tensor_get_i64(const hn_tensor *tensor, int64_t index); // floats truncate
-void hn_tensor_set_f64(hn_tensor *tensor, int64_t index, double value); // ints: round-even, saturate
-void hn_tensor_set_i64(hn_tensor *tensor, int64_t index, int64_t value);
+// Integers: round to even and saturate, NaN is 0. Floats of 8 and 4 bits saturate; 16-bit ones
+// overflow to infinity. Bool: any value but 0 is true.
+void hn_tensor_set_f64(hn_tensor *tensor, int64_t index, double value);
+void hn_tensor_set_i64(hn_tensor *tensor, int64_t index, int64_t value); // narrow integers wrap
 #endif
