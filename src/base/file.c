@@ -45,6 +45,13 @@ void hn_map_close(hn_map *map) {
     *map = (hn_map){0};
 }
 
+void hn_map_forget(const void *data, size_t bytes) {
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t start = (uintptr_t)data / page * page, end = (uintptr_t)data + bytes;
+    // A hint: failure costs memory only.
+    if (bytes) (void)madvise((void *)start, end - start, MADV_DONTNEED);
+}
+
 hn_status hn_file_read(hone_error *err, const char *path, size_t max_bytes, char **out_data,
                        size_t *out_bytes) {
     bool standard_input = strcmp(path, "-") == 0;

@@ -15,6 +15,9 @@ typedef struct hn_map {
 // Regular files only: a directory, FIFO or device is refused (HONE_ERR_IO).
 hn_status hn_map_open(hone_error *err, const char *path, hn_map *out_map);
 void hn_map_close(hn_map *map);
+// Gives the pages that hold these bytes of a mapping back to the system; they are read again when
+// touched. Only for mappings of hn_map_open.
+void hn_map_forget(const void *data, size_t bytes);
 
 // Reads all of a file or pipe ("-" is standard input) up to max_bytes; the result is terminated by
 // a NUL that is not counted, and freed with hn_free.
