@@ -16,6 +16,7 @@ hn_module *hn_module_new(void) {
     hn_module *module = hn_calloc(1, sizeof *module);
     if (!module) return NULL;
     module->producer_name = module->producer_version = module->domain = module->doc = "";
+    module->graph_doc = "";
     module->dims = hn_dims_new();
     module->main = module->dims ? hn_graph_new(module, NULL) : NULL;
     if (!module->main) {
@@ -34,6 +35,7 @@ void hn_module_free(hn_module *module) {
         hn_vec_free(&graph->inputs);
         hn_vec_free(&graph->overridables);
         hn_vec_free(&graph->outputs);
+        hn_vec_free(&graph->declared);
         hn_vec_free(&graph->values);
     }
     for (size_t i = 0; i < module->tensors.count; i++)
@@ -227,6 +229,7 @@ void hn_value_replace(hn_value *from, hn_value *to) {
     if (to->graph == from->graph && !to->is_input && !to->overridable) {
         to->name = from->name;
         if (from->doc) to->doc = from->doc;
+        if (from->denotation) to->denotation = from->denotation;
         from->name = "";
     }
 }

@@ -47,7 +47,10 @@ struct hn_value {
     // elements, each maybe symbolic. NULL: unknown. Set by inference.
     const hn_dim *elems;
     int elem_count;
-    const char *doc;      // denotation or doc string kept for export, or NULL
+    // What the file said about the value, kept for export; NULL: nothing.
+    const char *doc;
+    const char *denotation; // "TYPE;dim,dim"
+    bool stated;            // the file states its type (value_info), and so will the exported one
 };
 
 typedef enum hn_attr_type {
@@ -117,6 +120,8 @@ struct hn_graph {
     HN_VEC(hn_value *) inputs;  // in order, without weights
     HN_VEC(hn_value *) overridables; // IR >= 4 weights that the file also lists as inputs
     HN_VEC(hn_value *) outputs; // in order, may repeat
+    HN_VEC(hn_type) declared;   // types of the outputs as the file declares them, by position; empty
+                                // or shorter where there was no file
     HN_VEC(hn_value *) values;  // every value defined in this graph, also unused ones; unordered
 };
 
@@ -139,7 +144,7 @@ struct hn_module {
     HN_VEC(hn_opset) opsets;       // of the file
     HN_VEC(hn_meta) metadata;
     int64_t ir_version;
-    const char *producer_name, *producer_version, *domain, *doc;
+    const char *producer_name, *producer_version, *domain, *doc, *graph_doc;
     int64_t model_version;
     hn_buffer *source;             // the mapped file, kept while weights point into it
 };

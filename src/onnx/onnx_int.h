@@ -9,7 +9,8 @@
 #define HN_ONNX_MAX_GRAPH_DEPTH 32    // sub-graphs inside sub-graphs
 #define HN_ONNX_MAX_CALL_DEPTH  32    // functions calling functions
 #define HN_ONNX_MAX_NODES       1048576
-#define HN_ONNX_MAX_PORTS       65536 // inputs, outputs or attributes of one node
+#define HN_ONNX_MAX_PORTS       65536 // inputs or outputs of one node
+#define HN_ONNX_MAX_ATTRIBUTES  1024
 #define HN_ONNX_MAX_EXTERNAL    4096  // files of external data
 #define HN_ONNX_SPARSE_BYTES    ((size_t)64 << 20) // a sparse tensor made dense
 
@@ -24,6 +25,7 @@ typedef struct hn_onnx_source {
     bool mapped;        // buffer is a mapping of ours: its pages may be given back
     const char *folder; // NULL: external data is refused
     HN_VEC(hn_onnx_external) external;
+    uint64_t external_bytes; // sizes of those files
     hn_arena scratch;   // lists of the messages being read
 } hn_onnx_source;
 void hn_onnx_source_free(hn_onnx_source *source);
@@ -48,5 +50,4 @@ hn_status hn_onnx_raise(hone_error *err, hn_module *module, const hn_onnx_option
 // version up to which the node must be written at least to mean what it means.
 int hn_onnx_valid_until(const char *domain, const char *op_type, int version);
 
-const char *hn_onnx_domain(hn_slice domain); // "" for both spellings of the standard one, else NULL
 #endif

@@ -5,6 +5,7 @@
 // copied in pieces, and the mapping's pages are given back as it goes, so that memory never holds
 // both. Files of external data are mapped once and must lie in the model's folder, links resolved.
 #include "onnx/onnx_int.h"
+#include "config/config.h"
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -95,6 +96,11 @@ static hn_status external_file(hone_error *err, hn_onnx_source *source, hn_slice
     HN_TRY(resolve(err, source->folder, name, path));
     hn_onnx_external entry = {name, NULL};
     HN_TRY(hn_onnx_map(err, path, &entry.file));
+    source->external_bytes += hn_buffer_bytes(entry.file);
+    if (source->external_bytes > (uint64_t)hn_config_get()->max_model_bytes) {
+        hn_buffer_unref(entry.file);
+        HN_FAIL(err, HONE_ERR_LIMIT, "the external files are larger than max_model_bytes");
+    }
     if (!hn_vec_push(&source->external, entry)) {
         hn_buffer_unref(entry.file);
         HN_NOMEM(err, "mapping an external file");
@@ -267,7 +273,7 @@ static hn_status external_data(hone_error *err, hn_onnx_source *source, const ch
     if (length >= 0 && (uint64_t)length != bytes)
         HN_FAIL(err, HONE_ERR_FORMAT, "%s has %lld bytes of external data where its dims ask for %zu",
                 label, (long long)length, bytes);
-    hn_buffer *file;
+    hn_buffer *file = NULL;
     HN_TRY_CTX(err, external_file(err, source, location, &file), "external data of %.90s", label);
     size_t size = hn_buffer_bytes(file);
     if ((uint64_t)offset > size || bytes > size - (size_t)offset) {
@@ -335,7 +341,7 @@ hn_status hn_onnx_tensor(hone_error *err, hn_onnx_source *source, hn_wire wire, 
     char label[128];
     HN_TRY(hn_pb_read_tensor(err, &source->scratch, wire, &pb));
     tensor_label(pb.name, label, sizeof label);
-    hn_dtype dtype;
+    hn_dtype dtype = HN_NONE;
     hn_shape shape;
     size_t bytes;
     HN_TRY(check_dtype(err, label, &pb, &dtype));
@@ -413,7 +419,7 @@ static hn_status densify(hone_error *err, const char *label, const hn_tensor *va
     HN_TRY(hn_tensor_new(err, values->dtype, shape, &dense));
     if (bytes) memset(dense.data, 0, bytes);
     for (int64_t k = 0; k < stored; k++) {
-        int64_t at;
+        int64_t at = 0;
         hone_status status = sparse_position(err, label, indices, shape, count, k, &at);
         if (status != HONE_OK) {
             hn_tensor_free(&dense);
