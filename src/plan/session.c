@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sessions: input checks, the plan cache, statistics, observation.
+#include "config/config.h"
+#include "plan/plan_int.h"
+
+hn_status hn_session_new(hone_error *err, const hn_module *module,
+                         const hn_session_options *options, hn_session **out_session) {
+    if (!options || !options->backend)
+        HN_FAIL(err, HONE_ERR_INTERNAL, "a session needs a backend");
+    hn_session *session = hn_calloc(1, sizeof *session);
+    if (!session) HN_NOMEM(err, "making a session");
+    session->module = module;
+    session->options = *options;
+    if (!session->options.threads) session->options.threads = hn_parallel_threads();
+    if (!session->options.plan_cache_bytes)
+        session->options.plan_cache_bytes = hn_config_get()->plan_cache_bytes;
+    *out_session = session;
+    return HONE_OK;
+}
+
+void hn_session_free(hn_session *session) {
+    if (!session) return;
+    for (hn_plan *plan = session->plans, *next; plan; plan = next) {
+        next = plan->next;
+        hn_plan_free(session, plan);
+    }
+    hn_free(session);
+}
+
+// ---- inputs -------------------------------------------------------------------------------------
+typedef struct binding {
+    hn_dim symbol;
+    int64_t value;
+} binding;
+
+static hn_status check_dim(hone_error *err, const hn_session *session, const hn_value *value,
+                           int axis, int64_t given, binding *bound, int *bound_count) {
+    hn_dim dim = value->type.dims[axis];
+    if (hn_dim_is_const(dim)) {
+        if (dim == given) return HONE_OK;
+        HN_FAIL(err, HONE_ERR_INPUT, "input '%s': axis %d is %lld where the model has %lld",
+                value->name, axis, (long long)given, (long long)dim);
+    }
+    const char *name = hn_dim_symbol_name(session->module->dims, dim);
+    if (!*name) return HONE_OK;
+    for (int i = 0; i < *bound_count; i++) {
+        if (bound[i].symbol != dim) continue;
+        if (bound[i].value == given) return HONE_OK;
+        HN_FAIL(err, HONE_ERR_INPUT, "input '%s': axis %d is %lld, but '%s' is %lld elsewhere",
+                value->name, axis, (long long)given, name, (long long)bound[i].value);
+    }
+    if (*bound_count < 32) bound[(*bound_count)++] = (binding){dim, given};
+    return HONE_OK;
+}
+
+static hn_status check_inputs(hone_error *err, const hn_session *session, const hn_tensor *inputs,
+                              int input_count, bool need_data) {
+    const hn_graph *main = session->module->main;
+    int least = (int)main->inputs.count, most = least + (int)main->overridables.count;
+    if (input_count < least || input_count > most)
+        HN_FAIL(err, HONE_ERR_INPUT, "%d inputs are given where the model has %d", input_count, least);
+    binding bound[32];
+    int bound_count = 0;
+    for (int i = 0; i < input_count; i++) {
+        const hn_value *value = i < least ? main->inputs.data[i] : main->overridables.data[i - least];
+        const hn_tensor *given = &inputs[i];
+        if (value->type.dtype != HN_NONE && given->dtype != value->type.dtype)
+            HN_FAIL(err, HONE_ERR_INPUT, "input '%s' has type %s where the model has %s",
+                    value->name, hn_dtype_name(given->dtype), hn_dtype_name(value->type.dtype));
+        if (value->type.rank >= 0 && given->shape.rank != value->type.rank)
+            HN_FAIL(err, HONE_ERR_INPUT, "input '%s' has rank %d where the model has %d",
+                    value->name, given->shape.rank, value->type.rank);
+        for (int axis = 0; axis < value->type.rank; axis++)
+            HN_TRY(check_dim(err, session, value, axis, given->shape.dims[axis], bound,
+                             &bound_count));
+        if (need_data && !given->data && given->bytes)
+            HN_FAIL(err, HONE_ERR_INPUT, "input '%s' has no data", value->name);
+    }
+    return HONE_OK;
+}
+
+// ---- the plan cache -----------------------------------------------------------------------------
+static bool key_matches(const hn_plan *plan, const hn_tensor *inputs, int input_count) {
+    if (plan->key_count != input_count) return false;
+    for (int i = 0; i < input_count; i++)
+        if (plan->key_dtypes[i] != inputs[i].dtype ||
+            !hn_shape_equal(&plan->key_shapes[i], &inputs[i].shape))
+            return false;
+    return true;
+}
+
+static size_t all_bytes(const hn_plan *plan) {
+    size_t bytes = hn_plan_bytes(plan);
+    for (const hn_plan *tail = plan->tail ? plan->tail->plans : NULL; tail; tail = tail->next)
+        bytes += all_bytes(tail);
+    for (int k = 0; k < plan->barrier_count; k++)
+        for (int g = 0; g < 2; g++)
+            for (const hn_plan *branch =
+                     plan->barriers[k].branches[g] ? plan->barriers[k].branches[g]->plans : NULL;
+                 branch; branch = branch->next)
+                bytes += all_bytes(branch);
+    return bytes;
+}
+
+// Drops the least recently used plans beyond the bound; the newest always stays.
+static void trim(hn_session *session) {
+    size_t bytes = 0;
+    for (hn_plan *plan = session->plans, *previous = NULL; plan; plan = plan->next) {
+        bytes += all_bytes(plan);
+        if (previous && bytes > (size_t)session->options.plan_cache_bytes) {
+            previous->next = NULL;
+            for (hn_plan *old = plan, *next; old; old = next) {
+                next = old->next;
+                hn_plan_free(session, old);
+            }
+            return;
+        }
+        previous = plan;
+    }
+}
+
+static hn_status find_plan(hone_error *err, hn_session *session, const hn_tensor *inputs,
+                           int input_count, hn_plan **out_plan) {
+    for (hn_plan *plan = session->plans, *previous = NULL; plan; plan = plan->next) {
+        if (key_matches(plan, inputs, input_count)) {
+            if (previous) { // to the front
+                previous->next = plan->next;
+                plan->next = session->plans;
+                session->plans = plan;
+            }
+            *out_plan = plan;
+            return HONE_OK;
+        }
+        previous = plan;
+    }
+    int64_t start = hn_clock_ns();
+    hn_plan *plan;
+    HN_TRY(hn_plan_new(err, session, inputs, input_count, &plan));
+    plan->next = session->plans;
+    session->plans = plan;
+    session->plan_ns += hn_clock_ns() - start;
+    trim(session);
+    *out_plan = plan;
+    return HONE_OK;
+}
+
+hn_status hn_session_prepare(hone_error *err, hn_session *session, const hn_tensor *inputs,
+                             int input_count) {
+    hn_plan *plan;
+    HN_TRY(check_inputs(err, session, inputs, input_count, false));
+    return find_plan(err, session, inputs, input_count, &plan);
+}
+
+hn_status hn_session_run(hone_error *err, hn_session *session, const hn_tensor *inputs,
+                         int input_count, hn_tensor *outputs, int output_count) {
+    int wanted = (int)session->module->main->outputs.count;
+    if (output_count != wanted)
+        HN_FAIL(err, HONE_ERR_USAGE, "room for %d outputs is given where the model has %d",
+                output_count, wanted);
+    // The plan used last has been checked against these very shapes.
+    hn_plan *plan = session->plans;
+    if (!plan || !key_matches(plan, inputs, input_count)) {
+        HN_TRY(check_inputs(err, session, inputs, input_count, true));
+        HN_TRY(find_plan(err, session, inputs, input_count, &plan));
+    }
+    session->runs++;
+    return hn_plan_run(err, session, plan, inputs, outputs);
+}
+
+// ---- what a session says of itself --------------------------------------------------------------
+static size_t constant_bytes(const hn_graph *graph) {
+    size_t bytes = 0;
+    for (size_t i = 0; i < graph->values.count; i++)
+        if (graph->values.data[i]->constant) bytes += graph->values.data[i]->constant->bytes;
+    for (const hn_node *node = graph->first; node; node = node->next)
+        for (int i = 0; i < node->attr_count; i++)
+            if (node->attrs[i].type == HN_ATTR_GRAPH) bytes += constant_bytes(node->attrs[i].graph);
+    return bytes;
+}
+
+static bool is_heavy(const hn_step *step) {
+    return step->node && hn_op_has(step->node->op, HN_T_MATMUL);
+}
+
+static void count_plan(const hn_plan *plan, bool only_first, hn_session_stats *stats) {
+    for (; plan; plan = only_first ? NULL : plan->next) {
+        stats->slab_bytes += plan->slab_bytes;
+        stats->prepacked_bytes += plan->prepacked_bytes;
+        stats->workspace_bytes += plan->workspace_bytes;
+    }
+}
+
+static void count_session(const hn_session *session, hn_session_stats *stats) {
+    count_plan(session->plans, false, stats);
+    for (const hn_plan *plan = session->plans; plan; plan = plan->next) {
+        stats->plans++;
+        bool newest = plan == session->plans;
+        for (size_t s = 0; newest && s < plan->steps.count; s++) {
+            const hn_step *step = &plan->steps.data[s];
+            stats->steps++;
+            stats->reorder_steps += !step->node;
+            stats->reference_steps += step->kernel->is_reference;
+            stats->heavy_steps += is_heavy(step);
+            stats->heavy_reference_steps += is_heavy(step) && step->kernel->is_reference;
+        }
+        if (newest) stats->barriers += plan->barrier_count;
+        if (plan->tail) count_session(plan->tail, stats);
+        for (int k = 0; k < plan->barrier_count; k++)
+            for (int g = 0; g < 2; g++)
+                if (plan->barriers[k].branches[g]) count_session(plan->barriers[k].branches[g], stats);
+    }
+    stats->plan_ns += session->plan_ns;
+}
+
+void hn_session_get_stats(const hn_session *session, hn_session_stats *out_stats) {
+    hn_session_stats stats = {.weight_bytes = constant_bytes(session->module->main)};
+    count_session(session, &stats);
+    *out_stats = stats;
+}
+
+static int list_steps(const hn_session *session, hn_step_info *out, int max, int count) {
+    const hn_plan *plan = session->plans;
+    if (!plan) return count;
+    for (size_t s = 0; s < plan->steps.count; s++, count++) {
+        const hn_step *step = &plan->steps.data[s];
+        if (count >= max) continue;
+        out[count] = (hn_step_info){.op_type = step->node ? step->node->op_type : "Reorder",
+                                    .name = step->node ? step->node->name : "",
+                                    .variant = step->kernel->variant,
+                                    .node = step->node,
+                                    .is_reference = step->kernel->is_reference,
+                                    .total_ns = step->total_ns,
+                                    .runs = step->runs};
+        if (step->node) hn_node_cost(step->node, &out[count].cost);
+    }
+    for (int k = 0; k < plan->barrier_count; k++)
+        for (int g = 0; g < 2; g++)
+            if (plan->barriers[k].branches[g])
+                count = list_steps(plan->barriers[k].branches[g], out, max, count);
+    return plan->tail ? list_steps(plan->tail, out, max, count) : count;
+}
+
+int hn_session_steps(const hn_session *session, hn_step_info *out_steps, int max) {
+    return list_steps(session, out_steps, max, 0);
+}
+
+void hn_session_reset_profile(hn_session *session) {
+    for (hn_plan *plan = session->plans; plan; plan = plan->next) {
+        for (size_t s = 0; s < plan->steps.count; s++) {
+            plan->steps.data[s].total_ns = 0;
+            plan->steps.data[s].runs = 0;
+        }
+        if (plan->tail) hn_session_reset_profile(plan->tail);
+        for (int k = 0; k < plan->barrier_count; k++)
+            for (int g = 0; g < 2; g++)
+                if (plan->barriers[k].branches[g])
+                    hn_session_reset_profile(plan->barriers[k].branches[g]);
+    }
+}
+
+// ---- observation --------------------------------------------------------------------------------
+typedef struct observer {
+    hn_session *session;
+    hn_observe_fn fn;
+    void *user;
+} observer;
+
+// Hands one output of a step over in plain layout.
+static hn_status show_output(hone_error *err, const observer *o, const hn_step *step, int index) {
+    hn_backend *backend = o->session->options.backend;
+    const hn_value *value = step->node->outputs[index];
+    hn_layout layout = step->kernel->out_layout[index];
+    hn_tensor tensor = {.dtype = value->type.dtype, .data = step->args.outputs[index]};
+    if (!hn_type_shape(&value->type, &tensor.shape) ||
+        !hn_shape_bytes(&tensor.shape, tensor.dtype, &tensor.bytes))
+        return HONE_OK;
+    if (layout == HN_LAYOUT_PLAIN) return o->fn(o->user, step->node, index, &tensor);
+    hn_kernel *kernel;
+    hn_tensor plain;
+    HN_TRY(backend->reorder(err, backend, &value->type, layout, HN_LAYOUT_PLAIN, &kernel));
+    hone_status status = hn_tensor_new(err, tensor.dtype, &tensor.shape, &plain);
+    void *workspace = kernel->workspace_bytes ? hn_malloc_aligned(kernel->workspace_bytes) : NULL;
+    if (status == HONE_OK && kernel->workspace_bytes && !workspace)
+        status = HN_SET(err, HONE_ERR_NOMEM, "out of memory (observing)");
+    if (status == HONE_OK) {
+        hn_args args = {&tensor.data, &plain.data, workspace};
+        if (kernel->ops->bind) status = kernel->ops->bind(err, kernel, &args);
+        if (status == HONE_OK) status = kernel->ops->run(err, kernel, &args);
+        if (status == HONE_OK) status = o->fn(o->user, step->node, index, &plain);
+        hn_tensor_free(&plain);
+    }
+    hn_free(workspace);
+    kernel->ops->destroy(kernel);
+    return status;
+}
+
+hn_status hn_session_observe(hone_error *err, hn_session *session, const hn_tensor *inputs,
+                             int input_count, hn_observe_fn fn, void *user) {
+    HN_TRY(check_inputs(err, session, inputs, input_count, true));
+    hn_plan *plan;
+    HN_TRY(find_plan(err, session, inputs, input_count, &plan));
+    observer o = {session, fn, user};
+    for (size_t i = 0; i < plan->patches.count; i++)
+        *plan->patches.data[i].where = inputs[plan->patches.data[i].input_index].data;
+    for (size_t s = 0; s < plan->steps.count; s++) {
+        hn_step *step = &plan->steps.data[s];
+        HN_TRY(step->kernel->ops->run(err, step->kernel, &step->args));
+        for (int i = 0; step->node && i < step->node->output_count; i++)
+            if (step->node->outputs[i]) HN_TRY(show_output(err, &o, step, i));
+    }
+    return HONE_OK;
+}
