@@ -215,6 +215,38 @@ const char *hn_place_device_label(const hn_place_machine *machine, int device, c
     return buf;
 }
 
+// True if b's label is a's with the next number.
+static bool follows(const hn_place_machine *machine, int a, int b) {
+    char first[16], second[16];
+    const char *x = hn_place_device_label(machine, a, first, sizeof first);
+    const char *y = hn_place_device_label(machine, b, second, sizeof second);
+    size_t i = 0, j = 0;
+    while (x[i] && (x[i] < '0' || x[i] > '9' || strpbrk(x + i, "_"))) i++;
+    while (y[j] && (y[j] < '0' || y[j] > '9' || strpbrk(y + j, "_"))) j++;
+    int64_t m, n;
+    return i == j && strncmp(x, y, i) == 0 && hn_parse_i64((hn_slice){x + i, strlen(x + i)}, &m) &&
+           hn_parse_i64((hn_slice){y + j, strlen(y + j)}, &n) && n == m + 1;
+}
+
+const char *hn_place_device_list(hn_place_machine *machine, const int *devices, int count) {
+    hn_str text = {0};
+    char label[16];
+    for (int i = 0; i < count;) {
+        int end = i;
+        while (end + 1 < count && follows(machine, devices[end], devices[end + 1])) end++;
+        if (end == i + 1) end = i; // two are written out
+        hn_str_printf(&text, "%s%s", i == 0 ? "" : end + 1 == count ? " and " : ", ",
+                      hn_place_device_label(machine, devices[i], label, sizeof label));
+        if (end > i)
+            hn_str_printf(&text, " to %s",
+                          hn_place_device_label(machine, devices[end], label, sizeof label));
+        i = end + 1;
+    }
+    const char *out = hn_arena_strdup(&machine->arena, hn_str_get(&text));
+    hn_str_free(&text);
+    return out ? out : "";
+}
+
 // ---- deriving ---------------------------------------------------------------------------------
 
 // The CPU lists settle NUMA numbers where they are two or more equal, disjoint parts of all CPUs from

@@ -152,6 +152,9 @@ int hn_place_gpu_find(const hn_place_machine *machine, int index); // position o
 // Label of a device: "GPU3", "NIC0".
 const char *hn_place_device_label(const hn_place_machine *machine, int device, char *buf, size_t size);
 
+// "GPU0 to GPU3, GPU5 and NIC0": ascending devices, runs drawn together; in the machine's arena.
+const char *hn_place_device_list(hn_place_machine *machine, const int *devices, int count);
+
 // ---- links of a card as a whole ----
 // Number of NVLinks a card has by its cells: the largest count if all its NVLink peers show the same
 // (a switch, or one bridge), else the sum (a mesh of direct links). 0 none, HN_PLACE_UNKNOWN.
@@ -166,6 +169,7 @@ double hn_place_nvlink_busbw_gbs(const hn_place_machine *machine, int links);
 // The model as JSON: keys gpus, nics, switches, nodes, matrix, complete, damage, advice, ... Reading
 // it back gives the same model. NULL when out of memory.
 json_t *hn_place_machine_json(const hn_place_machine *machine);
+void hn_place_json_append(const json_t *root, hn_str *out); // indented; sets out->failed on NULL
 void hn_place_machine_table(const hn_place_machine *machine, hn_str *out);
 // A self-contained picture. html: wrapped into a page with the tables below it.
 void hn_place_machine_svg(const hn_place_machine *machine, hn_str *out);

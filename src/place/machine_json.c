@@ -138,6 +138,17 @@ json_t *hn_place_machine_json(const hn_place_machine *machine) {
     return out;
 }
 
+static int append_piece(const char *buffer, size_t size, void *data) {
+    hn_str_append_n(data, buffer, size);
+    return 0;
+}
+
+void hn_place_json_append(const json_t *root, hn_str *out) {
+    if (!root || json_dump_callback(root, append_piece, out, JSON_INDENT(1) | JSON_REAL_PRECISION(12)))
+        out->failed = true;
+    hn_str_append(out, "\n");
+}
+
 // ---- reading ----------------------------------------------------------------------------------
 
 static bool absent(const json_t *object, const char *key) {
