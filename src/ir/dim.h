@@ -3,8 +3,8 @@
 //
 // An hn_dim is a constant or a handle into a table; equal expressions have equal handles, so `==`
 // is the comparison that can be proven (different handles may still have equal values). Products
-// of symbols, floor divisions, remainders, minima and maxima become opaque terms with their own
-// ranges. Used for tensor dims (>= 0) and for the elements of small integer tensors that shape
+// of symbols, floor divisions, remainders, minima and maxima become terms with their own ranges.
+// What grows too large or overflows becomes a fresh unknown symbol: less known, never wrong. Used for tensor dims (>= 0) and for the elements of small integer tensors that shape
 // arithmetic passes around (any sign). A table is not thread-safe.
 #ifndef HN_IR_DIM_H
 #define HN_IR_DIM_H
@@ -46,7 +46,15 @@ bool hn_dim_eval(const hn_dims *dims, hn_dim dim, hn_dim_lookup lookup, void *us
                  int64_t *out_value);
 const char *hn_dim_symbol_name(const hn_dims *dims, hn_dim symbol); // "" when unnamed or no symbol
 
-// Text: "2*N+1", "(N+1)//2", "?7" for unnamed symbol 7. Parsing reads what printing wrote.
+// Symbols in the order they were made.
+size_t hn_dims_symbol_count(const hn_dims *dims);
+hn_dim hn_dims_symbol_at(const hn_dims *dims, size_t index);
+bool hn_dim_is_symbol(const hn_dims *dims, hn_dim dim);
+
+// Text: "2*N+1", "(N+1)//2", "min(N,8)", "?7" for unnamed symbol 7; names that are no identifiers
+// stand in double quotes. Parsing reads what printing wrote.
 void hn_dim_print(hn_str *out, const hn_dims *dims, hn_dim dim);
 hn_status hn_dim_parse(hone_error *err, hn_dims *dims, hn_slice text, hn_dim *out_dim);
+// Reads one expression at the start of *rest and moves *rest behind it.
+hn_status hn_dim_parse_prefix(hone_error *err, hn_dims *dims, hn_slice *rest, hn_dim *out_dim);
 #endif
