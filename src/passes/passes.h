@@ -15,7 +15,7 @@ typedef struct hn_pass_ctx {
     int changes;             // what this pass did: counted by the pass
     // What a pass may do; set by the caller.
     bool freeze_overridable; // overridable weights may be folded
-    size_t fold_limit_bytes; // a folded constant may not be larger than its inputs by more than this
+    size_t fold_limit_bytes; // a folded constant may be larger than what it replaces by this at most
     hn_value *const *pinned; // values that must survive by identity (calibration points), or NULL
     int pinned_count;
 } hn_pass_ctx;
@@ -32,18 +32,24 @@ typedef struct hn_pass {
 const hn_pass *hn_pass_find(const char *name); // NULL: unknown
 const hn_pass *hn_pass_table(size_t *out_count);
 
+#define HN_FOLD_LIMIT_BYTES 4096
+
 typedef struct hn_pass_options {
     bool freeze_overridable;
     bool verify;                   // after each pass; always on in builds with assertions
     const char *disable;           // comma-separated names, or NULL
+    size_t fold_limit_bytes;       // 0: HN_FOLD_LIMIT_BYTES
+    hn_value *const *pinned;       // see hn_pass_ctx
+    int pinned_count;
     void (*trace)(void *user, const hn_pass *pass, int changes, int64_t ns);
     void *user;
 } hn_pass_options;
 
-// All default passes of a level to a fixed point (bounded rounds): infer, run, verify.
+// All default passes of a level to a fixed point (bounded rounds): infer, run, verify. options may
+// be NULL. An unknown name in `disable` or `names` is HONE_ERR_USAGE.
 hn_status hn_passes_run(hone_error *err, hn_module *module, hn_pass_level level,
                         const hn_pass_options *options);
-// The named passes once, in order.
+// The named passes once, in order; names ends with NULL.
 hn_status hn_passes_run_list(hone_error *err, hn_module *module, const char *const *names,
                              const hn_pass_options *options);
 #endif
