@@ -11,41 +11,6 @@
 #include <stdlib.h>
 
 // ---- names --------------------------------------------------------------------------------------
-static hn_names_entry *slot_of(hn_names_entry *slots, size_t capacity, uint64_t seed,
-                               hn_slice key) {
-    size_t at = (size_t)hn_hash_bytes(key.data, key.length, seed) & (capacity - 1);
-    while (slots[at].key.data && (slots[at].key.length != key.length ||
-                                  memcmp(slots[at].key.data, key.data, key.length) != 0))
-        at = (at + 1) & (capacity - 1);
-    return &slots[at];
-}
-
-hn_names_entry *hn_names_find(const hn_names *names, hn_slice key) {
-    if (!names->capacity) return NULL;
-    if (!key.data) key.data = "";
-    hn_names_entry *entry = slot_of(names->slots, names->capacity, names->seed, key);
-    return entry->key.data ? entry : NULL;
-}
-
-hn_names_entry *hn_names_add(hn_names *names, hn_arena *arena, hn_slice key, void *item) {
-    if (names->count * 2 >= names->capacity) {
-        size_t capacity = names->capacity ? names->capacity * 2 : 16;
-        // Differs from run to run, so that no file can be made of colliding names.
-        uint64_t seed = names->seed ? names->seed : HN_HASH_SEED ^ (uint64_t)hn_clock_ns();
-        hn_names_entry *slots = hn_arena_array(arena, capacity, sizeof *slots);
-        if (!slots) return NULL;
-        for (size_t i = 0; i < names->capacity; i++)
-            if (names->slots[i].key.data)
-                *slot_of(slots, capacity, seed, names->slots[i].key) = names->slots[i];
-        *names = (hn_names){slots, capacity, names->count, seed};
-    }
-    if (!key.data) key.data = "";
-    hn_names_entry *entry = slot_of(names->slots, names->capacity, names->seed, key);
-    *entry = (hn_names_entry){.key = key, .item = item};
-    names->count++;
-    return entry;
-}
-
 hn_status hn_import_name(hone_error *err, hn_import *import, const char *what, const char *prefix,
                          hn_slice text, const char **out_name) {
     char quoted[96];
@@ -430,8 +395,28 @@ static int64_t node_limit(size_t file_bytes) {
     return limit < HN_ONNX_MAX_NODES ? limit : HN_ONNX_MAX_NODES;
 }
 
+// Values that the file or raising left without a name get one, so that an exported file reads back
+// as the same graph.
+static hn_status name_values(hone_error *err, hn_module *module) {
+    hn_arena arena = {0};
+    const char **names;
+    hone_status status = hn_names_assign(err, module, &arena, &names);
+    for (size_t i = 0; i < module->graphs.count && status == HONE_OK; i++) {
+        hn_graph *graph = module->graphs.data[i];
+        for (size_t j = 0; j < graph->values.count && status == HONE_OK; j++) {
+            hn_value *value = graph->values.data[j];
+            const char *name = names[value->id];
+            if (name && strcmp(name, value->name) != 0 && !hn_value_set_name(value, name))
+                status = HN_SET(err, HONE_ERR_NOMEM, "out of memory (naming values)");
+        }
+    }
+    hn_arena_free(&arena);
+    return status;
+}
+
 static hn_status finish(hone_error *err, hn_module *module, const hn_onnx_options *options) {
     HN_TRY(hn_onnx_raise(err, module, options));
+    HN_TRY(name_values(err, module));
     HN_TRY(hn_ops_verify(err, module, options->keep_unknown));
 #ifdef HN_ASSERTS
     HN_TRY(hn_module_verify(err, module));

@@ -6,22 +6,8 @@
 // puts its nodes into the caller's graph. All of this lives in the source's scratch arena.
 #ifndef HN_ONNX_IMPORT_H
 #define HN_ONNX_IMPORT_H
+#include "onnx/names.h"
 #include "onnx/onnx_int.h"
-
-typedef struct hn_names_entry {
-    hn_slice key; // data NULL: free slot
-    void *item;
-    bool pending; // an output of a function call that the body has yet to produce
-} hn_names_entry;
-
-typedef struct hn_names {
-    hn_names_entry *slots;
-    size_t capacity, count; // capacity a power of two, or 0
-    uint64_t seed;
-} hn_names;
-hn_names_entry *hn_names_find(const hn_names *names, hn_slice key); // NULL: absent
-// NULL when out of memory. The key must be absent; it is borrowed.
-hn_names_entry *hn_names_add(hn_names *names, hn_arena *arena, hn_slice key, void *item);
 
 typedef struct hn_opset_list {
     hn_opset *items;

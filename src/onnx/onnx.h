@@ -30,6 +30,11 @@ hn_status hn_onnx_parse(hone_error *err, hn_buffer *source, const char *folder,
 // higher of the file's and what the nodes need. Internal ops or posts: HONE_ERR_INTERNAL naming the
 // node. Weights beyond 2 GiB in all go to `path`.data as external data.
 hn_status hn_onnx_save(hone_error *err, const hn_module *module, const char *path);
+typedef struct hn_onnx_save_options {
+    size_t inline_limit_bytes; // weights beyond this go to `path`.data; 0: just below 2 GiB
+} hn_onnx_save_options;
+hn_status hn_onnx_save_with(hone_error *err, const hn_module *module, const char *path,
+                            const hn_onnx_save_options *options);
 
 // One TensorProto file (test_data_set_N/input_M.pb). Name is optional output (arena may be NULL).
 hn_status hn_onnx_read_tensor(hone_error *err, const char *path, hn_arena *arena,

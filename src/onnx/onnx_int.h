@@ -46,8 +46,10 @@ void hn_onnx_put_tensor(hn_wire_out *out, const char *name, const hn_tensor *ten
 // Raises all nodes in order, inferring types on the way; what stays below its op's version and is in
 // the table is HONE_ERR_UNSUPPORTED, or becomes an unknown op when keep_unknown.
 hn_status hn_onnx_raise(hone_error *err, hn_module *module, const hn_onnx_options *options);
-// The first opset version above `version` whose meaning of the op differs (INT_MAX: none), and the
-// version up to which the node must be written at least to mean what it means.
+// The first opset version above `version` in which the op means something else (INT_MAX: none).
 int hn_onnx_valid_until(const char *domain, const char *op_type, int version);
+// The lowest opset version in which the node is valid as it stands: attributes, number and types of
+// its inputs; at least its own version (schema.c).
+int hn_onnx_needs(const hn_node *node);
 
 #endif

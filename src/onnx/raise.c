@@ -371,15 +371,52 @@ static hn_status raise_node(hone_error *err, hn_node *node) {
     return HONE_OK;
 }
 
+// The lowest version that means the same: that of the last change, or of the row that reads it.
+static int base_version(const hn_node *node, const hn_op_info *info) {
+    int base = HN_ONNX_MIN_OPSET;
+    for (size_t i = 0; i < HN_COUNT_OF(k_rows); i++)
+        if (k_rows[i].to <= node->version && k_rows[i].to > base &&
+            strcmp(k_rows[i].op, node->op_type) == 0)
+            base = k_rows[i].to;
+    return info->since > base ? info->since : base;
+}
+
+// The first attribute that the op's row does not know; NULL: none.
+static const char *unknown_attribute(const hn_node *node, const hn_op_info *info) {
+    for (int i = 0; i < node->attr_count; i++) {
+        const char *name = node->attrs[i].name, *at = info->attrs;
+        size_t length = strlen(name);
+        bool known = false;
+        for (; (at = strstr(at, name)) && !known; at += length)
+            known = (at == info->attrs || at[-1] == ' ') && at[length] == ':';
+        if (!known) return name;
+    }
+    return NULL;
+}
+
+// Decides whether the table's row means what the node means, and infers the outputs' types.
 static hn_status settle_node(hone_error *err, hn_node *node, const hn_onnx_options *options) {
     char label[160];
     const hn_op_info *info = hn_op_get(node->op);
-    if (node->op == HN_OP_UNKNOWN || *node->domain || node->version >= info->since)
+    hn_node_label(node, label, sizeof label);
+    bool standard = !*node->domain;
+    if (node->op == HN_OP_UNKNOWN) {
+        if (standard && !options->no_raise) node->version = base_version(node, info);
+        return HONE_OK;
+    }
+    bool fits = !standard || info->since < hn_onnx_valid_until("", node->op_type, node->version);
+    const char *attribute = unknown_attribute(node, info);
+    if (fits && !attribute) {
+        if (standard && !options->no_raise) node->version = base_version(node, info);
         return hn_infer_node(err, node);
+    }
+    if (!options->keep_unknown && attribute)
+        HN_FAIL(err, HONE_ERR_UNSUPPORTED, "%s: the attribute '%s' is not supported", label,
+                attribute);
     if (!options->keep_unknown)
         HN_FAIL(err, HONE_ERR_UNSUPPORTED,
-                "%s has the meaning of opset %d, which has no exact form in opset %d",
-                hn_node_label(node, label, sizeof label), node->version, info->since);
+                "%s has the meaning of opset %d, which has no exact form in opset %d", label,
+                node->version, info->since);
     node->op = HN_OP_UNKNOWN; // goes through unchanged
     return HONE_OK;
 }
