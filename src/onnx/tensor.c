@@ -229,8 +229,10 @@ static hn_status typed_data(hone_error *err, hn_onnx_source *source, const char 
         HN_FAIL(err, HONE_ERR_FORMAT, "%s has %zu bytes of data where its dims ask for %zu", label,
                 have, bytes);
     // Each varint has a byte at least: what the dims ask for is checked before it is allocated.
-    if (varints && have < bytes / 8)
-        HN_FAIL(err, HONE_ERR_FORMAT, "%s has fewer elements than its dims ask for", label);
+    size_t elements = hn_dtype_bytes(dtype) ? bytes / hn_dtype_bytes(dtype) : bytes;
+    if (varints && have < elements)
+        HN_FAIL(err, HONE_ERR_FORMAT, "%s has at most %zu elements where its dims ask for %zu", label,
+                have, elements);
     if (!varints && list->count == 1)
         return place(err, source->buffer, source->mapped, list->items[0].at, dtype, shape, bytes,
                      out_tensor);
