@@ -32,6 +32,10 @@ static bool clone_value(cloner *c, const hn_value *from, hn_graph *graph) {
         value->elem_count = from->elem_count;
     }
     if (from->doc && !(value->doc = hn_arena_strdup(&c->to->arena, from->doc))) return false;
+    if (from->denotation &&
+        !(value->denotation = hn_arena_strdup(&c->to->arena, from->denotation)))
+        return false;
+    value->stated = from->stated;
     c->map[from->id] = value;
     return true;
 }
@@ -76,6 +80,8 @@ static bool clone_graph(cloner *c, const hn_graph *from, hn_graph *to) {
         if (!hn_vec_push(&to->overridables, c->map[from->overridables.data[i]->id])) return false;
     for (const hn_node *node = from->first; node; node = node->next)
         if (!clone_node(c, node, to)) return false;
+    for (size_t i = 0; i < from->declared.count; i++)
+        if (!hn_vec_push(&to->declared, from->declared.data[i])) return false;
     for (size_t i = 0; i < from->outputs.count; i++)
         if (!hn_graph_add_output(to, c->map[from->outputs.data[i]->id])) return false;
     return true;
@@ -90,6 +96,7 @@ static bool clone_header(hn_module *to, const hn_module *from) {
         {&from->producer_version, &to->producer_version},
         {&from->domain, &to->domain},
         {&from->doc, &to->doc},
+        {&from->graph_doc, &to->graph_doc},
     };
     for (size_t i = 0; i < HN_COUNT_OF(texts); i++) {
         if (!*texts[i].from) continue;
