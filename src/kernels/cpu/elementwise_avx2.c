@@ -1,0 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
+// Element-wise kernels, avx2 level: see elementwise.h.
+#define HN_K_TABLE hn_k_elementwise_avx2
+#include "kernels/cpu/elementwise.inc"
