@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+// Inside of the CPU backend: its state, the kernel table and what the files that bind kernels to
+// nodes share.
+//
+// A select function looks at one node and either makes a kernel object or returns
+// HONE_ERR_UNSUPPORTED (the record is not filled: the next row is tried). It decides everything that
+// a run needs; run functions read only their own object and the pointers they are given.
+#ifndef HN_CPU_INT_H
+#define HN_CPU_INT_H
+#include "backends/backend.h"
+#include "kernels/cpu/elementwise.h"
+#include "libs/dnnl.h"
+
+// Levels of hn_kernel rows: what the CPU must have.
+typedef enum cpu_isa { CPU_ISA_REF, CPU_ISA_AVX2, CPU_ISA_AVX512, CPU_ISA_VNNI, CPU_ISA_AMX } cpu_isa;
+
+// Operators the selecting code asks for by name; 0 where the op table lacks one.
+#define CPU_OPS(X)                                                                                 \
+    X(Relu) X(Clip) X(Sigmoid) X(Tanh) X(Gelu) X(HardSwish) X(HardSigmoid) X(LeakyRelu) X(Elu)     \
+    X(Swish) X(Softplus) X(PRelu) X(Add) X(Sub) X(Mul) X(Div) X(Max) X(Min) X(Neg) X(Abs) X(Sqrt)  \
+    X(Exp) X(Log) X(Erf) X(Reciprocal) X(Pow) X(Identity) X(QuantizeLinear) X(DequantizeLinear)    \
+    X(MatMul) X(Gemm) X(Conv) X(ConvTranspose) X(MaxPool) X(AveragePool) X(GlobalAveragePool)      \
+    X(GlobalMaxPool) X(LSTM) X(GRU)
+
+typedef struct cpu_ops {
+#define CPU_OP_FIELD(name) hn_op name;
+    CPU_OPS(CPU_OP_FIELD)
+#undef CPU_OP_FIELD
+} cpu_ops;
+
+typedef struct cpu_state {
+    cpu_isa isa;
+    const hn_dnnl *dnnl; // NULL: oneDNN is not there
+    dnnl_engine_t engine;
+    dnnl_stream_t stream;
+    const hn_k_elementwise *ew;
+    cpu_ops op;
+    char device[96], library[32];
+} cpu_state;
+
+typedef hone_status (*cpu_select_fn)(hone_error *err, cpu_state *cpu, const hn_select *what,
+                                     hn_kernel **out_kernel);
+
+typedef struct cpu_row {
+    const char *domain, *op, *variant;
+    cpu_isa isa;
+    bool dnnl; // needs oneDNN
+    cpu_select_fn select;
+} cpu_row;
+
+#define HN_KERNEL(domain, op, variant, isa, dnnl, select)                                          \
+    hone_status select(hone_error *err, cpu_state *cpu, const hn_select *what,                     \
+                       hn_kernel **out_kernel);
+#include "kernels/kernels.def"
+#undef HN_KERNEL
+
+const cpu_row *cpu_rows(size_t *out_count);
+hn_status cpu_state_get(hone_error *err, cpu_state **out_cpu); // the process's one
+
+// ---- kernel objects -----------------------------------------------------------------------------
+// Zeroed, layouts plain, no in-place. NULL when out of memory. Freed by cpu_kernel_destroy or an own
+// destroy function that ends with hn_free.
+void *cpu_kernel_new(size_t bytes, const hn_kernel_ops *ops);
+void cpu_kernel_destroy(hn_kernel *kernel);
+
+// ---- nodes --------------------------------------------------------------------------------------
+// Input or output as dtype and shape; false where absent or not constant-shaped.
+typedef struct cpu_value {
+    hn_dtype dtype;
+    hn_shape shape;
+    int64_t count;
+    const hn_value *value;
+    const void *data; // of a constant, else NULL
+} cpu_value;
+bool cpu_in(const hn_node *node, int index, cpu_value *out);
+bool cpu_out(const hn_node *node, int index, cpu_value *out);
+int cpu_base_inputs(const hn_node *node); // inputs without those of posts
+// A constant float scalar (or one-element tensor) input; false otherwise.
+bool cpu_const_f32(const hn_node *node, int index, float *out);
+// Elements of a constant integer input; -1 where it is not one or has more than max.
+int cpu_const_ints(const hn_node *node, int index, int64_t *out, int max);
+
+// ---- layouts ------------------------------------------------------------------------------------
+// Order of the logical dims in memory, outermost first.
+void cpu_physical(int rank, hn_layout layout, int *out_order);
+// Element strides by logical dim.
+void cpu_strides(const hn_shape *shape, hn_layout layout, int64_t *out_strides);
+// Channels-last and plain are the same bytes for this shape.
+bool cpu_same_bytes(const hn_shape *shape);
+// The layout an input has now, with same-bytes shapes taken as `wish`.
+hn_layout cpu_hint(const hn_select *what, int index);
+
+// ---- strided copies (move.c) --------------------------------------------------------------------
+// Copies elements of `bytes` size: out is walked with dims (outermost first) and out_strides, in
+// with in_strides (elements; may be 0). Prepared once, run often.
+typedef struct cpu_move {
+    int rank;
+    int64_t dims[HN_MAX_RANK], in_strides[HN_MAX_RANK], out_strides[HN_MAX_RANK];
+    int64_t in_offset, out_offset; // elements
+    size_t bytes;                  // of an element
+    int threads;
+    bool is_copy;                  // one contiguous block
+} cpu_move;
+bool cpu_move_init(cpu_move *move, int rank, const int64_t *dims, const int64_t *in_strides,
+                   const int64_t *out_strides, size_t bytes);
+void cpu_move_run(const cpu_move *move, const void *in, void *out);
+
+// ---- element-wise (elementwise.c) ---------------------------------------------------------------
+// One step on float32: out = fn(a [, b]) over the dims, operands with strides (0: broadcast).
+typedef struct cpu_ew {
+    int rank;
+    int64_t dims[HN_MAX_RANK], a_strides[HN_MAX_RANK], b_strides[HN_MAX_RANK];
+    int64_t count;
+    hn_k_unary_fn unary; // one operand, else:
+    const hn_k_binary_fn *binary;
+    float alpha, beta;
+    bool swapped;        // operand order of binary
+    int threads;
+    int64_t grain;       // elements a thread should have at least
+} cpu_ew;
+// Finds the unary function of an op with its parameters; false where there is none.
+bool cpu_ew_unary(const cpu_state *cpu, hn_op op, float alpha, float beta, cpu_ew *out);
+bool cpu_ew_binary(const cpu_state *cpu, hn_op op, cpu_ew *out);
+// Sets dims and strides: `out` in `layout`; operands with their own shapes and layouts.
+bool cpu_ew_shape(cpu_ew *ew, const hn_shape *out, hn_layout layout, const hn_shape *a,
+                  hn_layout a_layout, const hn_shape *b, hn_layout b_layout);
+void cpu_ew_run(const cpu_ew *ew, const float *a, const float *b, float *out);
+
+// Posts that the main kernel does not do itself: run in place over the output.
+typedef struct cpu_posts {
+    int count;
+    cpu_ew step[HN_MAX_POST];
+    int input[HN_MAX_POST];          // node input of the other operand, -1: none
+    const void *constant[HN_MAX_POST]; // its data when it is a constant read where it lies
+} cpu_posts;
+// From post `first` on. Layouts of the operands are asked for in kernel->in_layout.
+bool cpu_posts_init(cpu_state *cpu, const hn_select *what, int first, const hn_shape *out,
+                    hn_layout layout, hn_kernel *kernel, cpu_posts *out_posts);
+void cpu_posts_run(const cpu_posts *posts, const hn_args *args, float *out);
+
+// ---- oneDNN (dnnl_util.c) -----------------------------------------------------------------------
+typedef enum dnnl_source { DNNL_FROM_INPUT, DNNL_FROM_OUTPUT, DNNL_FROM_WORKSPACE, DNNL_FROM_OWN } dnnl_source;
+
+#define DNNL_MAX_ARGS 12
+typedef struct dnnl_kernel {
+    hn_kernel base;
+    const hn_dnnl *api;
+    dnnl_stream_t stream;
+    dnnl_primitive_t primitive;
+    int arg_count;
+    dnnl_exec_arg_t args[DNNL_MAX_ARGS];
+    dnnl_source source[DNNL_MAX_ARGS];
+    int index[DNNL_MAX_ARGS];    // of the node's input or output
+    void *last[DNNL_MAX_ARGS];   // pointer the memory object holds
+    void *own[DNNL_MAX_ARGS];    // prepacked content, freed at the end
+    cpu_posts posts;
+} dnnl_kernel;
+
+// What is built up before the primitive exists.
+typedef struct dnnl_build {
+    cpu_state *cpu;
+    const hn_select *what;
+    dnnl_kernel *kernel;
+    dnnl_primitive_attr_t attr;
+    dnnl_post_ops_t ops;
+    int fused;                   // posts taken over by the primitive
+    int binary_input[HN_MAX_POST], binary_at[HN_MAX_POST], binary_count;
+    dnnl_memory_desc_t binary_md[HN_MAX_POST];
+    dnnl_primitive_desc_t pd;
+    int threads_before;
+} dnnl_build;
+
+hn_status dnnl_begin(hone_error *err, cpu_state *cpu, const hn_select *what, dnnl_build *out);
+// Turns leading posts into oneDNN post-ops. `out` is the node's output shape in `layout`; oneDNN
+// sees it with the dims `dims` (rank may differ for 1-D convolutions and batched products).
+hn_status dnnl_posts(hone_error *err, dnnl_build *b, const hn_shape *out, hn_layout layout,
+                     int rank, const int64_t *dims);
+// Makes descriptor and primitive from an operation descriptor; kernel's variant is named after the
+// implementation. HONE_ERR_UNSUPPORTED where oneDNN has none (or only its slow reference).
+hn_status dnnl_make(hone_error *err, dnnl_build *b, const void *op_desc);
+hn_status dnnl_arg(hone_error *err, dnnl_build *b, int arg, const dnnl_memory_desc_t *md,
+                   dnnl_source source, int index);
+// A constant, reordered into the form `to`; `from` describes the data.
+hn_status dnnl_arg_packed(hone_error *err, dnnl_build *b, int arg, const dnnl_memory_desc_t *from,
+                          const void *data, const dnnl_memory_desc_t *to);
+// Adds the post operands and the scratchpad, compiles what oneDNN left, hands the kernel over.
+hn_status dnnl_finish(hone_error *err, dnnl_build *b, const hn_shape *out, hn_layout layout,
+                      hn_kernel **out_kernel);
+void dnnl_abandon(dnnl_build *b); // frees everything; safe at any point
+// Dense memory descriptor of `dims` in plain or channels-last order.
+void dnnl_dense(dnnl_build *b, dnnl_memory_desc_t *md, int rank, const int64_t *dims,
+                dnnl_data_type_t type, hn_layout layout);
+bool dnnl_type_of(hn_dtype dtype, dnnl_data_type_t *out);
+// Sets the thread count for making a primitive of so much work; undone by finish and abandon.
+void dnnl_threads(dnnl_build *b, double flops);
+#endif

@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: Apache-2.0
+// The common part of all oneDNN kernels: building a primitive with its post-ops, packed weights and
+// scratchpad, and running it.
+//
+// The number of threads is fixed when the primitive is made (oneDNN bakes it in): small work gets
+// one, which also saves the fork. The scratchpad comes from the plan's slab.
+#include "backends/cpu/cpu_int.h"
+#include <stdio.h>
+
+static void dnnl_kernel_destroy(hn_kernel *kernel);
+
+static hone_status dnnl_kernel_run(hone_error *err, hn_kernel *kernel, const hn_args *args) {
+    dnnl_kernel *self = (dnnl_kernel *)kernel;
+    for (int i = 0; i < self->arg_count; i++) {
+        void *pointer;
+        switch (self->source[i]) {
+        case DNNL_FROM_INPUT: pointer = args->inputs[self->index[i]]; break;
+        case DNNL_FROM_OUTPUT: pointer = args->outputs[self->index[i]]; break;
+        case DNNL_FROM_WORKSPACE: pointer = args->workspace; break;
+        default: continue;
+        }
+        if (pointer == self->last[i]) continue;
+        self->last[i] = pointer;
+        self->api->dnnl_memory_set_data_handle(self->args[i].memory, pointer);
+    }
+    int status = self->api->dnnl_primitive_execute(self->primitive, self->stream, self->arg_count,
+                                                   self->args);
+    if (status != dnnl_success)
+        HN_FAIL_VENDOR(err, hn_dnnl_status(status), status, "oneDNN could not run %s: %s",
+                       kernel->variant, hn_dnnl_status_text(status));
+    if (self->posts.count) cpu_posts_run(&self->posts, args, args->outputs[0]);
+    return HONE_OK;
+}
+
+static const hn_kernel_ops k_dnnl_ops = {sizeof(hn_kernel_ops), NULL, dnnl_kernel_run,
+                                         dnnl_kernel_destroy};
+
+static void dnnl_kernel_destroy(hn_kernel *kernel) {
+    dnnl_kernel *self = (dnnl_kernel *)kernel;
+    for (int i = 0; i < self->arg_count; i++) {
+        if (self->args[i].memory) self->api->dnnl_memory_destroy(self->args[i].memory);
+        hn_free(self->own[i]);
+    }
+    if (self->primitive) self->api->dnnl_primitive_destroy(self->primitive);
+    hn_free(self);
+}
+
+bool dnnl_type_of(hn_dtype dtype, dnnl_data_type_t *out) {
+    switch (dtype) {
+    case HN_F32: *out = dnnl_f32; return true;
+    case HN_BF16: *out = dnnl_bf16; return true;
+    case HN_U8: *out = dnnl_u8; return true;
+    case HN_I8: *out = dnnl_s8; return true;
+    case HN_I32: *out = dnnl_s32; return true;
+    default: return false;
+    }
+}
+
+hn_status dnnl_begin(hone_error *err, cpu_state *cpu, const hn_select *what, dnnl_build *out) {
+    memset(out, 0, sizeof *out);
+    out->cpu = cpu;
+    out->what = what;
+    out->threads_before = hn_parallel_threads();
+    out->kernel = cpu_kernel_new(sizeof *out->kernel, &k_dnnl_ops);
+    const hn_dnnl *api = cpu->dnnl;
+    if (!out->kernel || api->dnnl_primitive_attr_create(&out->attr) != dnnl_success ||
+        api->dnnl_post_ops_create(&out->ops) != dnnl_success) {
+        dnnl_abandon(out);
+        HN_NOMEM(err, "selecting a kernel");
+    }
+    api->dnnl_primitive_attr_set_scratchpad_mode(out->attr, dnnl_scratchpad_mode_user);
+    out->kernel->api = api;
+    out->kernel->stream = cpu->stream;
+    return HONE_OK;
+}
+
+static void drop_builders(dnnl_build *b) {
+    const hn_dnnl *api = b->cpu->dnnl;
+    if (b->pd) api->dnnl_primitive_desc_destroy(b->pd);
+    if (b->ops) api->dnnl_post_ops_destroy(b->ops);
+    if (b->attr) api->dnnl_primitive_attr_destroy(b->attr);
+    b->pd = NULL;
+    b->ops = NULL;
+    b->attr = NULL;
+    if (hn_parallel_threads() != b->threads_before) hn_parallel_set_threads(b->threads_before);
+}
+
+void dnnl_abandon(dnnl_build *b) {
+    if (b->kernel) {
+        if (!b->kernel->api) b->kernel->api = b->cpu->dnnl;
+        dnnl_kernel_destroy(&b->kernel->base);
+    }
+    b->kernel = NULL;
+    drop_builders(b);
+}
+
+void dnnl_dense(dnnl_build *b, dnnl_memory_desc_t *md, int rank, const int64_t *dims,
+                dnnl_data_type_t type, hn_layout layout) {
+    hn_shape shape = {.rank = rank};
+    memcpy(shape.dims, dims, (size_t)rank * sizeof *dims);
+    int64_t strides[HN_MAX_RANK];
+    cpu_strides(&shape, layout, strides);
+    dnnl_dims_t d, s;
+    for (int i = 0; i < rank; i++) {
+        d[i] = dims[i];
+        s[i] = strides[i];
+    }
+    b->cpu->dnnl->dnnl_memory_desc_init_by_strides(md, rank, d, type, s);
+}
+
+// Below this a second thread costs more than it saves: a fork and join is about 1 us, one core does
+// about 60 GFLOP/s on such small work (2-core AVX-512 machine; docs/notes/cpu-layouts.md).
+#define SERIAL_FLOPS 4e5
+
+void dnnl_threads(dnnl_build *b, double flops) {
+    int threads = b->what->threads > 0 ? b->what->threads : b->threads_before;
+    if (flops < SERIAL_FLOPS) threads = 1;
+    if (threads != hn_parallel_threads()) hn_parallel_set_threads(threads);
+}
+
+// ---- posts --------------------------------------------------------------------------------------
+static bool eltwise_of(const cpu_state *cpu, const hn_post *post, dnnl_alg_kind_t *alg, float *alpha,
+                       float *beta) {
+    const cpu_ops *op = &cpu->op;
+    *alpha = post->alpha;
+    *beta = post->beta;
+    if (!post->op) return false;
+    if (post->op == op->Relu) {
+        *alg = dnnl_eltwise_relu;
+        *alpha = 0;
+    } else if (post->op == op->LeakyRelu) *alg = dnnl_eltwise_relu;
+    else if (post->op == op->Clip) *alg = dnnl_eltwise_clip;
+    else if (post->op == op->Sigmoid) *alg = dnnl_eltwise_logistic;
+    else if (post->op == op->Tanh) *alg = dnnl_eltwise_tanh;
+    else if (post->op == op->Gelu)
+        *alg = post->alpha == 1 ? dnnl_eltwise_gelu_tanh : dnnl_eltwise_gelu_erf;
+    else if (post->op == op->Swish) *alg = dnnl_eltwise_swish;
+    else if (post->op == op->HardSwish) *alg = dnnl_eltwise_hardswish;
+    else if (post->op == op->Elu) *alg = dnnl_eltwise_elu;
+    else if (post->op == op->Abs) *alg = dnnl_eltwise_abs;
+    else if (post->op == op->Sqrt) *alg = dnnl_eltwise_sqrt;
+    else if (post->op == op->Exp) *alg = dnnl_eltwise_exp;
+    else return false;
+    return true;
+}
+
+static bool binary_of(const cpu_state *cpu, const hn_post *post, dnnl_alg_kind_t *alg) {
+    const cpu_ops *op = &cpu->op;
+    if (!post->op) return false;
+    if (post->op == op->Add) *alg = dnnl_binary_add;
+    else if (post->op == op->Mul) *alg = dnnl_binary_mul;
+    else if (post->op == op->Max) *alg = dnnl_binary_max;
+    else if (post->op == op->Min) *alg = dnnl_binary_min;
+    else if (post->op == op->Sub && !post->swapped) *alg = dnnl_binary_sub;
+    else if (post->op == op->Div && !post->swapped) *alg = dnnl_binary_div;
+    else return false;
+    return true;
+}
+
+// The operand of a binary post, as oneDNN shall see it: full shape in the output's layout, one
+// number, or one number a channel (dim 1 in channels-last, the last dim of a matrix product).
+static bool operand_md(dnnl_build *b, const hn_post *post, const hn_shape *out, hn_layout layout,
+                       int rank, const int64_t *dims, dnnl_memory_desc_t *md) {
+    cpu_value v;
+    if (!cpu_in(b->what->node, post->input, &v) || v.dtype != HN_F32 || post->scale >= 0) return false;
+    int channel = layout == HN_LAYOUT_CHANNELS_LAST ? 1 : out->rank - 1;
+    int channel_here = layout == HN_LAYOUT_CHANNELS_LAST ? 1 : rank - 1;
+    int64_t ones[HN_MAX_RANK];
+    for (int i = 0; i < rank; i++)
+        ones[i] = 1;
+    if (hn_shape_equal(&v.shape, out)) {
+        dnnl_dense(b, md, rank, dims, dnnl_f32, layout);
+        b->kernel->base.in_layout[post->input] = layout;
+        return true;
+    }
+    if (v.count == 1) {
+        dnnl_dense(b, md, rank, ones, dnnl_f32, HN_LAYOUT_PLAIN);
+        return true;
+    }
+    int64_t size = out->dims[channel];
+    int at = channel - (out->rank - v.shape.rank); // the channel's place in the operand
+    if (at >= 0 && at < v.shape.rank && v.shape.dims[at] == size && v.count == size) {
+        ones[channel_here] = size;
+        dnnl_dense(b, md, rank, ones, dnnl_f32, HN_LAYOUT_PLAIN);
+        return true;
+    }
+    return false;
+}
+
+hn_status dnnl_posts(hone_error *err, dnnl_build *b, const hn_shape *out, hn_layout layout,
+                     int rank, const int64_t *dims) {
+    (void)err;
+    const hn_node *node = b->what->node;
+    const hn_dnnl *api = b->cpu->dnnl;
+    int done = 0;
+    for (; done < node->post_count; done++) {
+        const hn_post *post = &node->post[done];
+        dnnl_alg_kind_t alg;
+        float alpha, beta;
+        if (post->input < 0) {
+            if (!eltwise_of(b->cpu, post, &alg, &alpha, &beta)) break;
+            if (api->dnnl_post_ops_append_eltwise(b->ops, 1.f, alg, alpha, beta) != dnnl_success)
+                break;
+            continue;
+        }
+        dnnl_memory_desc_t md;
+        if (!binary_of(b->cpu, post, &alg) || !operand_md(b, post, out, layout, rank, dims, &md)) break;
+        if (api->dnnl_post_ops_append_binary(b->ops, alg, &md) != dnnl_success) break;
+        b->binary_md[b->binary_count] = md;
+        b->binary_input[b->binary_count] = post->input;
+        b->binary_at[b->binary_count++] = done;
+    }
+    b->fused = done;
+    return HONE_OK;
+}
+
+// ---- primitives ---------------------------------------------------------------------------------
+hn_status dnnl_make(hone_error *err, dnnl_build *b, const void *op_desc) {
+    const hn_dnnl *api = b->cpu->dnnl;
+    api->dnnl_primitive_attr_set_post_ops(b->attr, b->ops);
+    int status = api->dnnl_primitive_desc_create(&b->pd, op_desc, b->attr, b->cpu->engine, NULL);
+    if (status == dnnl_unimplemented || status == dnnl_invalid_arguments) return HONE_ERR_UNSUPPORTED;
+    if (status != dnnl_success)
+        HN_FAIL_VENDOR(err, hn_dnnl_status(status), status, "oneDNN could not prepare a kernel: %s",
+                       hn_dnnl_status_text(status));
+    const char *name = "dnnl";
+    api->dnnl_primitive_desc_query(b->pd, dnnl_query_impl_info_str, 0, (void *)&name);
+    // The implementation names are static text inside the library.
+    b->kernel->base.variant = name;
+    if (!strncmp(name, "ref", 3)) return HONE_ERR_UNSUPPORTED;
+    status = api->dnnl_primitive_create(&b->kernel->primitive, b->pd);
+    if (status != dnnl_success)
+        HN_FAIL_VENDOR(err, hn_dnnl_status(status), status, "oneDNN could not make a kernel: %s",
+                       hn_dnnl_status_text(status));
+    return HONE_OK;
+}
+
+hn_status dnnl_arg(hone_error *err, dnnl_build *b, int arg, const dnnl_memory_desc_t *md,
+                   dnnl_source source, int index) {
+    dnnl_kernel *k = b->kernel;
+    if (k->arg_count == DNNL_MAX_ARGS) return HONE_ERR_UNSUPPORTED;
+    int at = k->arg_count;
+    k->args[at].arg = arg;
+    if (b->cpu->dnnl->dnnl_memory_create(&k->args[at].memory, md, b->cpu->engine,
+                                         DNNL_MEMORY_NONE) != dnnl_success)
+        HN_NOMEM(err, "selecting a kernel");
+    k->source[at] = source;
+    k->index[at] = index;
+    k->arg_count++;
+    return HONE_OK;
+}
+
+static hn_status pack(hone_error *err, dnnl_build *b, const dnnl_memory_desc_t *from,
+                      const void *data, const dnnl_memory_desc_t *to, void *packed) {
+    const hn_dnnl *api = b->cpu->dnnl;
+    dnnl_primitive_desc_t pd = NULL;
+    dnnl_primitive_t p = NULL;
+    dnnl_memory_t in = NULL, out = NULL;
+    int status = api->dnnl_reorder_primitive_desc_create(&pd, from, b->cpu->engine, to,
+                                                         b->cpu->engine, NULL);
+    if (status == dnnl_success) status = api->dnnl_primitive_create(&p, pd);
+    if (status == dnnl_success)
+        status = api->dnnl_memory_create(&in, from, b->cpu->engine, (void *)(uintptr_t)data);
+    if (status == dnnl_success) status = api->dnnl_memory_create(&out, to, b->cpu->engine, packed);
+    if (status == dnnl_success) {
+        dnnl_exec_arg_t args[] = {{DNNL_ARG_FROM, in}, {DNNL_ARG_TO, out}};
+        status = api->dnnl_primitive_execute(p, b->cpu->stream, 2, args);
+    }
+    if (in) api->dnnl_memory_destroy(in);
+    if (out) api->dnnl_memory_destroy(out);
+    if (p) api->dnnl_primitive_destroy(p);
+    if (pd) api->dnnl_primitive_desc_destroy(pd);
+    if (status == dnnl_unimplemented) return HONE_ERR_UNSUPPORTED;
+    if (status != dnnl_success)
+        HN_FAIL_VENDOR(err, hn_dnnl_status(status), status, "oneDNN could not pack weights: %s",
+                       hn_dnnl_status_text(status));
+    return HONE_OK;
+}
+
+hn_status dnnl_arg_packed(hone_error *err, dnnl_build *b, int arg, const dnnl_memory_desc_t *from,
+                          const void *data, const dnnl_memory_desc_t *to) {
+    HN_TRY(dnnl_arg(err, b, arg, to, DNNL_FROM_OWN, -1));
+    dnnl_kernel *k = b->kernel;
+    int at = k->arg_count - 1;
+    size_t bytes = b->cpu->dnnl->dnnl_memory_desc_get_size(to);
+    void *packed = hn_malloc_aligned(bytes ? bytes : 1);
+    if (!packed) HN_NOMEM(err, "packing weights");
+    k->own[at] = packed;
+    memset(packed, 0, bytes);
+    HN_TRY(pack(err, b, from, data, to, packed));
+    if (b->cpu->dnnl->dnnl_memory_set_data_handle(k->args[at].memory, packed) != dnnl_success)
+        HN_FAIL(err, HONE_ERR_INTERNAL, "oneDNN refused packed weights");
+    k->base.prepacked_bytes += bytes;
+    return HONE_OK;
+}
+
+hn_status dnnl_finish(hone_error *err, dnnl_build *b, const hn_shape *out, hn_layout layout,
+                      hn_kernel **out_kernel) {
+    const hn_dnnl *api = b->cpu->dnnl;
+    dnnl_kernel *k = b->kernel;
+    for (int i = 0; i < b->binary_count; i++)
+        HN_TRY(dnnl_arg(err, b, DNNL_ARG_ATTR_MULTIPLE_POST_OP(b->binary_at[i]) | DNNL_ARG_SRC_1,
+                        &b->binary_md[i], DNNL_FROM_INPUT, b->binary_input[i]));
+    const dnnl_memory_desc_t *scratch =
+        api->dnnl_primitive_desc_query_md(b->pd, dnnl_query_scratchpad_md, 0);
+    size_t bytes = scratch ? api->dnnl_memory_desc_get_size(scratch) : 0;
+    if (bytes) {
+        HN_TRY(dnnl_arg(err, b, DNNL_ARG_SCRATCHPAD, scratch, DNNL_FROM_WORKSPACE, 0));
+        k->base.workspace_bytes = bytes;
+    }
+    if (b->fused < b->what->node->post_count &&
+        !cpu_posts_init(b->cpu, b->what, b->fused, out, layout, &k->base, &k->posts))
+        return HONE_ERR_UNSUPPORTED;
+    drop_builders(b);
+    b->kernel = NULL;
+    *out_kernel = &k->base;
+    return HONE_OK;
+}
