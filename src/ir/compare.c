@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// Comparing tensors: see compare.h.
+#include "ir/compare.h"
+#include <math.h>
+
+void hn_dtype_tolerance(hn_dtype dtype, double *out_rtol, double *out_atol) {
+    *out_rtol = *out_atol = 0;
+    if (!hn_dtype_is_float(dtype)) return;
+    *out_rtol = HN_RTOL_F32;
+    *out_atol = HN_ATOL_F32;
+    if (dtype == HN_F32 || dtype == HN_F64) return;
+    // Two units in the last place of the narrower format.
+    *out_rtol = dtype == HN_F16 ? 2e-3 : dtype == HN_BF16 ? 1.6e-2 : 1.3e-1;
+    *out_atol = dtype == HN_F16 ? 1e-5 : 1e-4;
+}
+
+bool hn_diff_within(const hn_diff *diff, double rtol, double atol) {
+    return diff->mismatched == 0 && diff->max_abs <= rtol * diff->max_ref + atol;
+}
+
+// Fast path of the common case; other types go through the slow getter.
+static double element(const hn_tensor *tensor, int64_t index) {
+    return tensor->dtype == HN_F32 ? (double)((const float *)tensor->data)[index]
+                                   : hn_tensor_get_f64(tensor, index);
+}
+
+static void count_argmax(const hn_tensor *ref, const hn_tensor *got, hn_diff *diff) {
+    int rank = ref->shape.rank;
+    int64_t width = rank ? ref->shape.dims[rank - 1] : 1;
+    if (width < 2) return;
+    for (int64_t row = 0; row + width <= diff->count; row += width) {
+        int64_t best_ref = 0, best_got = 0;
+        for (int64_t i = 1; i < width; i++) {
+            if (element(ref, row + i) > element(ref, row + best_ref)) best_ref = i;
+            if (element(got, row + i) > element(got, row + best_got)) best_got = i;
+        }
+        diff->argmax_rows++;
+        diff->argmax_agree += best_ref == best_got;
+    }
+}
+
+hn_status hn_tensor_diff(hone_error *err, const hn_tensor *ref, const hn_tensor *got,
+                         hn_diff *out_diff) {
+    if (ref->dtype != got->dtype)
+        HN_FAIL(err, HONE_ERR_CHECK, "type %s where %s is due", hn_dtype_name(got->dtype),
+                hn_dtype_name(ref->dtype));
+    if (!hn_shape_equal(&ref->shape, &got->shape)) {
+        hn_str text = {0};
+        hn_shape_print(&text, &got->shape);
+        hn_str_append(&text, " where ");
+        hn_shape_print(&text, &ref->shape);
+        hone_status status =
+            HN_SET(err, HONE_ERR_CHECK, "shape %s is due", hn_str_get(&text));
+        hn_str_free(&text);
+        return status;
+    }
+    hn_diff diff = {.count = hn_tensor_count(ref), .worst = -1};
+    double dot = 0, norm_ref = 0, norm_got = 0;
+    for (int64_t i = 0; i < diff.count; i++) {
+        double a = element(ref, i), b = element(got, i);
+        diff.nan_ref += isnan(a) != 0;
+        diff.nan_got += isnan(b) != 0;
+        if (!isfinite(a) || !isfinite(b)) {
+            bool same = (isnan(a) && isnan(b)) || a == b;
+            diff.mismatched += !same;
+            if (!same) diff.worst = i;
+            continue;
+        }
+        double delta = fabs(a - b);
+        if (delta > diff.max_abs) {
+            diff.max_abs = delta;
+            if (!diff.mismatched) diff.worst = i;
+        }
+        if (fabs(a) > diff.max_ref) diff.max_ref = fabs(a);
+        dot += a * b;
+        norm_ref += a * a;
+        norm_got += b * b;
+    }
+    diff.cosine = norm_ref == 0 && norm_got == 0 ? 1
+                  : norm_ref == 0 || norm_got == 0 ? 0
+                                                   : dot / sqrt(norm_ref) / sqrt(norm_got);
+    if (hn_dtype_is_float(ref->dtype)) count_argmax(ref, got, &diff);
+    *out_diff = diff;
+    return HONE_OK;
+}
+
+void hn_diff_merge(hn_diff *into, const hn_diff *from) {
+    if (into->count == 0) {
+        *into = *from;
+        return;
+    }
+    if (from->max_abs > into->max_abs) into->max_abs = from->max_abs;
+    if (from->max_ref > into->max_ref) into->max_ref = from->max_ref;
+    // The worst sample speaks, not the mean: one broken output must not hide among good ones.
+    if (from->cosine < into->cosine) into->cosine = from->cosine;
+    into->count += from->count;
+    into->nan_ref += from->nan_ref;
+    into->nan_got += from->nan_got;
+    into->mismatched += from->mismatched;
+    into->argmax_rows += from->argmax_rows;
+    into->argmax_agree += from->argmax_agree;
+}
