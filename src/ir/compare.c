@@ -24,18 +24,27 @@ static double element(const hn_tensor *tensor, int64_t index) {
                                    : hn_tensor_get_f64(tensor, index);
 }
 
+int64_t hn_tensor_argmax(const hn_tensor *tensor, int64_t first, int64_t count) {
+    int64_t best = -1;
+    double high = 0;
+    for (int64_t i = 0; i < count; i++) {
+        double value = element(tensor, first + i);
+        if (!isnan(value) && (best < 0 || value > high)) {
+            best = i;
+            high = value;
+        }
+    }
+    return best;
+}
+
 static void count_argmax(const hn_tensor *ref, const hn_tensor *got, hn_diff *diff) {
     int rank = ref->shape.rank;
     int64_t width = rank ? ref->shape.dims[rank - 1] : 1;
     if (width < 2) return;
     for (int64_t row = 0; row + width <= diff->count; row += width) {
-        int64_t best_ref = 0, best_got = 0;
-        for (int64_t i = 1; i < width; i++) {
-            if (element(ref, row + i) > element(ref, row + best_ref)) best_ref = i;
-            if (element(got, row + i) > element(got, row + best_got)) best_got = i;
-        }
         diff->argmax_rows++;
-        diff->argmax_agree += best_ref == best_got;
+        diff->argmax_agree +=
+            hn_tensor_argmax(ref, row, width) == hn_tensor_argmax(got, row, width);
     }
 }
 

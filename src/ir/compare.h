@@ -27,4 +27,6 @@ void hn_dtype_tolerance(hn_dtype dtype, double *out_rtol, double *out_atol);
 bool hn_diff_within(const hn_diff *diff, double rtol, double atol);
 // Adds b's elements to a's totals (several outputs, several samples).
 void hn_diff_merge(hn_diff *into, const hn_diff *from);
+// Index (from 0) of the largest of `count` elements from `first`; the first of equals; NaN never.
+int64_t hn_tensor_argmax(const hn_tensor *tensor, int64_t first, int64_t count);
 #endif

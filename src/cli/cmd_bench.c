@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+// hone bench: latency, throughput, memory of a model; paired against another with --vs.
+#include "cli/load.h"
+#include "tune/measure.h"
+#include <jansson.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+
+typedef struct bench_args {
+    hn_cli_model model, other;
+    const char *vs;
+    double seconds;
+    bool json, profile;
+} bench_args;
+
+static hone_status run_once(hone_error *err, void *user) {
+    return hn_cli_model_run(err, user);
+}
+
+// Time from opening the file to the first answer, and of the first run with planning alone.
+typedef struct cold {
+    double load_ms, first_ms;
+} cold;
+
+static hn_status open_timed(hone_error *err, hn_cli_model *m, const char *path, bool profile,
+                            cold *out) {
+    int64_t start = hn_clock_ns();
+    HN_TRY(hn_cli_model_open(err, m, path, profile));
+    int64_t loaded = hn_clock_ns();
+    HN_TRY(hn_cli_model_run(err, m));
+    *out = (cold){(double)(loaded - start) / 1e6, (double)(hn_clock_ns() - loaded) / 1e6};
+    return HONE_OK;
+}
+
+static double rows_per_call(const hn_cli_model *m) {
+    const hn_shape *shape = &m->inputs[0].shape;
+    return m->input_count && shape->rank ? (double)shape->dims[0] : 1;
+}
+
+static json_t *latency_json(const hn_latency *l) {
+    return json_pack("{s:f,s:f,s:f}", "p50", l->p50_ms, "p90", l->p90_ms, "p99", l->p99_ms);
+}
+
+static json_t *side_json(const hn_cli_model *m, const hn_latency *l, const cold *c) {
+    hn_session_stats stats;
+    hn_session_get_stats(m->session, &stats);
+    return json_pack(
+        "{s:o,s:f,s:I,s:I,s:I,s:I,s:f,s:f,s:n,s:i,s:i,s:i}", "latency_ms", latency_json(l),
+        "throughput_per_s", rows_per_call(m) * 1e3 / l->p50_ms, "peak_memory_bytes",
+        (json_int_t)(stats.weight_bytes + stats.slab_bytes + stats.prepacked_bytes),
+        "weight_bytes", (json_int_t)stats.weight_bytes, "slab_bytes", (json_int_t)stats.slab_bytes,
+        "prepacked_bytes", (json_int_t)stats.prepacked_bytes, "load_ms", c->load_ms,
+        "first_run_ms", c->first_ms, "energy_j_per_sample", "steps", stats.steps,
+        "reference_steps", stats.reference_steps, "reorder_steps", stats.reorder_steps);
+}
+
+static void print_side(const char *name, const hn_cli_model *m, const hn_latency *l,
+                       const cold *c) {
+    hn_session_stats stats;
+    char a[32], b[32], d[32];
+    hn_session_get_stats(m->session, &stats);
+    printf("%s\n", name);
+    printf("  latency      p50 %.4f ms, p90 %.4f, p99 %.4f (%lld calls)\n", l->p50_ms, l->p90_ms,
+           l->p99_ms, (long long)l->calls);
+    printf("  throughput   %.1f /s\n", rows_per_call(m) * 1e3 / l->p50_ms);
+    printf("  memory       weights %s, prepacked %s, slab %s\n",
+           hn_cli_bytes(a, sizeof a, (double)stats.weight_bytes),
+           hn_cli_bytes(b, sizeof b, (double)stats.prepacked_bytes),
+           hn_cli_bytes(d, sizeof d, (double)stats.slab_bytes));
+    printf("  start        load %.2f ms, first run %.2f ms\n", c->load_ms, c->first_ms);
+    printf("  steps        %d (%d layout changes, %d on the reference path)\n", stats.steps,
+           stats.reorder_steps, stats.reference_steps);
+}
+
+static int by_time(const void *a, const void *b) {
+    double x = ((const hn_step_info *)a)->total_ns, y = ((const hn_step_info *)b)->total_ns;
+    return x < y ? 1 : x > y ? -1 : 0;
+}
+
+static hn_status print_profile(hone_error *err, hn_cli_model *m) {
+    int count = hn_session_steps(m->session, NULL, 0);
+    hn_step_info *steps = hn_calloc((size_t)count + 1, sizeof *steps);
+    if (!steps) HN_NOMEM(err, "listing steps");
+    hn_session_steps(m->session, steps, count);
+    double total = 0;
+    for (int i = 0; i < count; i++)
+        total += steps[i].runs ? steps[i].total_ns / (double)steps[i].runs : 0;
+    qsort(steps, (size_t)count, sizeof *steps, by_time);
+    printf("%-20s %-28s %10s %6s %9s %9s  %s\n", "op", "kernel", "us", "%", "GFLOP/s", "GB/s", "node");
+    for (int i = 0; i < count && i < 40; i++) {
+        const hn_step_info *s = &steps[i];
+        if (!s->runs) continue;
+        double ns = s->total_ns / (double)s->runs;
+        printf("%-20s %-28s %10.2f %6.1f %9.1f %9.1f  %.40s\n", s->op_type, s->variant, ns / 1e3,
+               100 * ns / total, s->cost.flops / ns,
+               (s->cost.read_bytes + s->cost.write_bytes) / ns, s->name);
+    }
+    hn_free(steps);
+    return HONE_OK;
+}
+
+static hn_status bench_one(hone_error *err, bench_args *a, const char *path) {
+    cold start;
+    hn_latency latency;
+    hn_measure_options options = {.seconds = a->seconds};
+    HN_TRY(open_timed(err, &a->model, path, a->profile, &start));
+    hn_session_reset_profile(a->model.session);
+    HN_TRY(hn_measure_one(err, run_once, &a->model, &options, &latency));
+    if (a->json) {
+        json_t *root = side_json(&a->model, &latency, &start);
+        json_dumpf(root, stdout, JSON_INDENT(2));
+        printf("\n");
+        json_decref(root);
+    } else {
+        print_side(path, &a->model, &latency, &start);
+    }
+    return a->profile ? print_profile(err, &a->model) : HONE_OK;
+}
+
+static hn_status bench_pair(hone_error *err, bench_args *a, const char *path) {
+    cold start[2];
+    hn_pair pair;
+    hn_measure_options options = {.seconds = a->seconds};
+    a->other = a->model;
+    HN_TRY(open_timed(err, &a->model, path, false, &start[0]));
+    HN_TRY(open_timed(err, &a->other, a->vs, false, &start[1]));
+    HN_TRY(hn_measure_pair(err, run_once, &a->model, run_once, &a->other, &options, &pair));
+    if (a->json) {
+        json_t *root = json_pack("{s:o,s:o,s:f,s:[f,f],s:i}", "a",
+                                 side_json(&a->model, &pair.a, &start[0]), "b",
+                                 side_json(&a->other, &pair.b, &start[1]), "speedup", pair.speedup,
+                                 "speedup_ci", pair.speedup_ci[0], pair.speedup_ci[1], "pairs",
+                                 pair.pairs);
+        json_dumpf(root, stdout, JSON_INDENT(2));
+        printf("\n");
+        json_decref(root);
+        return HONE_OK;
+    }
+    print_side(path, &a->model, &pair.a, &start[0]);
+    print_side(a->vs, &a->other, &pair.b, &start[1]);
+    printf("%s is %.3f x as fast [%.3f, %.3f] (%d interleaved pairs)\n", a->vs, pair.speedup,
+           pair.speedup_ci[0], pair.speedup_ci[1], pair.pairs);
+    return HONE_OK;
+}
+
+hone_status hn_cmd_bench(hone_error *err, int argc, char **argv, int *out_exit) {
+    (void)out_exit;
+    bench_args a = {.seconds = 2};
+    const hn_option options[] = {
+        HN_CLI_MODEL_OPTIONS(&a.model),
+        {"vs", "MODEL2", HN_OPT_STR, &a.vs, "measure in interleaved pairs against this model"},
+        {"seconds", "S", HN_OPT_F64, &a.seconds, "time to measure for (2)"},
+        {"profile", NULL, HN_OPT_FLAG, &a.profile, "list the slowest steps"},
+        {"json", NULL, HN_OPT_FLAG, &a.json, "print JSON"},
+    };
+    const char *path = NULL;
+    int count;
+    HN_TRY(hn_cli_parse(err, argc, argv, options, HN_COUNT_OF(options), &path, 1, &count));
+    if (!path) HN_FAIL(err, HONE_ERR_USAGE, "bench needs a MODEL");
+    hone_status status = a.vs ? bench_pair(err, &a, path) : bench_one(err, &a, path);
+    hn_cli_model_close(&a.model);
+    if (a.vs) hn_cli_model_close(&a.other);
+    return status;
+}

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// hone check: ONNX test-data folders (a model with test_data_set_N beside it), found recursively.
+#include "cli/load.h"
+#include "ir/compare.h"
+#include <dirent.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+typedef struct check_args {
+    bool reference, verbose;
+    const char *device;
+    int passed, failed, skipped;
+} check_args;
+
+static hn_status compare_sample(hone_error *err, hn_cli_model *m, int64_t sample) {
+    for (int i = 0; i < m->output_count; i++) {
+        const hn_tensor *expected = hn_dataset_reference(m->dataset, sample, i);
+        if (!expected) continue;
+        const char *name = m->module->main->outputs.data[i]->name;
+        hn_diff diff;
+        double rtol, atol;
+        hn_dtype_tolerance(expected->dtype, &rtol, &atol);
+        HN_TRY_CTX(err, hn_tensor_diff(err, expected, &m->outputs[i], &diff), "output '%s'", name);
+        if (!hn_diff_within(&diff, rtol, atol))
+            HN_FAIL(err, HONE_ERR_CHECK,
+                    "output '%s' differs by %.3g at element %lld (largest value %.3g, %lld of %lld "
+                    "not comparable)",
+                    name, diff.max_abs, (long long)diff.worst, diff.max_ref,
+                    (long long)diff.mismatched, (long long)diff.count);
+    }
+    return HONE_OK;
+}
+
+static hn_status check_model(hone_error *err, const check_args *a, const char *folder,
+                             const char *model_path) {
+    hn_cli_model m = {.device = a->device, .data = folder, .reference = a->reference};
+    HN_TRY(hn_cli_model_open(err, &m, model_path, false));
+    hone_status status = HONE_OK;
+    for (int64_t s = 0; s < hn_dataset_count(m.dataset) && status == HONE_OK; s++) {
+        status = hn_cli_model_sample(err, &m, s);
+        if (status == HONE_OK) status = hn_cli_model_run(err, &m);
+        if (status == HONE_OK) status = compare_sample(err, &m, s);
+    }
+    hn_cli_model_close(&m);
+    return status;
+}
+
+static void check_folder(check_args *a, const char *folder, const char *model_path) {
+    hone_error err = {0};
+    char text[1024];
+    hone_status status = check_model(&err, a, folder, model_path);
+    const char *what = "passed";
+    if (status == HONE_OK) {
+        a->passed++;
+    } else if (status == HONE_ERR_UNSUPPORTED) {
+        a->skipped++;
+        what = "skipped";
+    } else {
+        a->failed++;
+        what = "FAILED";
+    }
+    if (status == HONE_OK && !a->verbose) return;
+    if (status == HONE_ERR_UNSUPPORTED && !a->verbose) return;
+    printf("%s %s%s%s\n", what, folder, status == HONE_OK ? "" : ": ",
+           status == HONE_OK ? "" : hone_error_format(&err, text, sizeof text));
+}
+
+static int by_name(const void *a, const void *b) {
+    return strverscmp(*(char *const *)a, *(char *const *)b);
+}
+
+static hn_status walk(hone_error *err, check_args *a, const char *folder, int depth) {
+    char path[4096];
+    struct stat info;
+    DIR *dir = opendir(folder);
+    if (!dir) HN_FAIL(err, HONE_ERR_INPUT, "cannot read the folder '%s'", folder);
+    hn_arena arena = {0};
+    HN_VEC(char *) folders = {0};
+    bool has_data = false;
+    for (struct dirent *entry; (entry = readdir(dir));) {
+        if (entry->d_name[0] == '.') continue;
+        snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
+        if (stat(path, &info) != 0 || !S_ISDIR(info.st_mode)) continue;
+        if (strncmp(entry->d_name, "test_data_set_", 14) == 0) has_data = true;
+        char *copy = hn_arena_strdup(&arena, path);
+        if (!copy || !hn_vec_push(&folders, copy)) break;
+    }
+    closedir(dir);
+    snprintf(path, sizeof path, "%s/model.onnx", folder);
+    hone_status status = HONE_OK;
+    if (has_data && stat(path, &info) == 0) {
+        check_folder(a, folder, path);
+    } else if (depth < 8) {
+        if (folders.count) qsort(folders.data, folders.count, sizeof *folders.data, by_name);
+        for (size_t i = 0; i < folders.count && status == HONE_OK; i++)
+            status = walk(err, a, folders.data[i], depth + 1);
+    }
+    hn_vec_free(&folders);
+    hn_arena_free(&arena);
+    return status;
+}
+
+hone_status hn_cmd_check(hone_error *err, int argc, char **argv, int *out_exit) {
+    (void)out_exit;
+    check_args a = {0};
+    const hn_option options[] = {
+        {"device", "NAME", HN_OPT_STR, &a.device, "cpu (default here)"},
+        {"reference", NULL, HN_OPT_FLAG, &a.reference, "run the plain C references only"},
+        {"verbose", NULL, HN_OPT_FLAG, &a.verbose, "list what passed and what was skipped too"},
+    };
+    const char *folders[256];
+    int count;
+    HN_TRY(hn_cli_parse(err, argc, argv, options, HN_COUNT_OF(options), folders, 256, &count));
+    if (!count) HN_FAIL(err, HONE_ERR_USAGE, "check needs at least one DIR");
+    for (int i = 0; i < count; i++)
+        HN_TRY(walk(err, &a, folders[i], 0));
+    printf("%d passed, %d failed, %d skipped\n", a.passed, a.failed, a.skipped);
+    if (a.passed + a.failed + a.skipped == 0)
+        HN_FAIL(err, HONE_ERR_INPUT, "no model.onnx with test_data_set_N folders was found");
+    return a.failed ? HONE_ERR_CHECK : HONE_OK;
+}
