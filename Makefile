@@ -17,7 +17,11 @@ test:
 	@cmake --preset release -B $(BUILD) -DHONE_TESTS=ON >/dev/null
 	@cmake --build $(BUILD) -- --quiet
 	@scripts/checks
-	@ctest --test-dir $(BUILD) --output-on-failure -j2
+	@ctest --test-dir $(BUILD) --output-on-failure -j2 -LE field
+
+# The same on real models, telemetry and topologies that lie in ../shared; skipped where they do not.
+test-field:
+	@ctest --test-dir $(BUILD) --output-on-failure -j2 -L field
 
 install: build
 	@cmake --install $(BUILD)
