@@ -14,6 +14,12 @@
 #include <math.h>
 #include "base/base.h"
 
+// Columns nvml_field of metrics.def: a field of a scope (power: 1 module, 2 memory; NVLink: all
+// links), and one that is read once a second at most since it rarely changes.
+#define HN_NVML_SCOPE(field, scope) ((field) | (scope) << 16)
+#define HN_NVML_ALL                 0x3fff
+#define HN_NVML_SLOW(field)         ((field) | 1 << 30)
+
 // ---- metrics ----------------------------------------------------------------------------------
 typedef enum hn_metric {
 #define HN_METRIC(token, ...) HN_M_##token,

@@ -1,0 +1,501 @@
+// SPDX-License-Identifier: Apache-2.0
+// NVML provider: samples. Which calls, fields and GPM metrics a device answers is found out once
+// (discover); a sample then makes only those calls, and each value that is refused is left out.
+#include <stdio.h>
+#include "probe/nvml_int.h"
+
+// A pair of GPM samples closer together than this is noise; the older one is kept until then.
+#define GPM_MIN_NS INT64_C(10000000)
+#define SLOW_NS    INT64_C(1000000000)
+
+hn_absent hn_nvml_why_absent(const hn_nvml_card *card, int result) {
+    switch (result) {
+    case HN_NVML_OK: return HN_ABSENT_NOT;
+    case HN_NVML_NO_PERMISSION: return HN_ABSENT_PERMISSION;
+    case HN_NVML_FUNCTION_NOT_FOUND:
+    case HN_NVML_LIBRARY_NOT_FOUND: return HN_ABSENT_LIBRARY;
+    case HN_NVML_NOT_SUPPORTED:
+    case HN_NVML_INVALID_ARGUMENT:
+    case HN_NVML_NOT_FOUND:
+    case HN_NVML_DEPRECATED:
+    case HN_NVML_ARGUMENT_VERSION:
+        return card->mig_on ? HN_ABSENT_MIG : HN_ABSENT_UNSUPPORTED;
+    default: return HN_ABSENT_ERROR;
+    }
+}
+
+// ---- calls ------------------------------------------------------------------------------------
+typedef int (*getter_fn)(hn_nvml_probe *self, hn_nvml_card *card, hn_sample *s);
+
+static int get_utilization(hn_nvml_probe *self, hn_nvml_card *card, hn_sample *s) {
+    hn_nvml_utilization value;
+    int result = HN_NVML_CALL(self, nvmlDeviceGetUtilizationRates, card->handle, &value);
+    if (result != HN_NVML_OK) return result;
+    if (value.gpu <= 100) hn_sample_put(s, HN_M_gpu_util, value.gpu);
+    if (value.memory <= 100) hn_sample_put(s, HN_M_mem_util, value.memory);
+    return result;
+}
+
+static int get_memory(hn_nvml_probe *self, hn_nvml_card *card, hn_sample *s) {
+    hn_nvml_memory_v2 now = {.version = HN_NVML_VERSION(hn_nvml_memory_v2, 2)};
+    int result = HN_NVML_CALL(self, nvmlDeviceGetMemoryInfo_v2, card->handle, &now);
+    if (result == HN_NVML_OK) {
+        hn_sample_put(s, HN_M_fb_reserved_bytes, (double)now.reserved);
+    } else { // drivers before 510: what is reserved is counted as used
+        hn_nvml_memory old;
+        result = HN_NVML_CALL(self, nvmlDeviceGetMemoryInfo, card->handle, &old);
+        if (result != HN_NVML_OK) return result;
+        now.total = old.total, now.used = old.used, now.free = old.free;
+    }
+    hn_sample_put(s, HN_M_fb_total_bytes, (double)now.total);
+    hn_sample_put(s, HN_M_fb_used_bytes, (double)now.used);
+    hn_sample_put(s, HN_M_fb_free_bytes, (double)now.free);
+    return result;
+}
+
+static int get_bar1(hn_nvml_probe *self, hn_nvml_card *card, hn_sample *s) {
+    hn_nvml_bar1 value;
+    int result = HN_NVML_CALL(self, nvmlDeviceGetBAR1MemoryInfo, card->handle, &value);
+    if (result == HN_NVML_OK) hn_sample_put(s, HN_M_bar1_used_bytes, (double)value.used);
+    return result;
+}
+
+static int get_sm_clock(hn_nvml_probe *self, hn_nvml_card *card, hn_sample *s) {
+    unsigned mhz;
+    int result = HN_NVML_CALL(self, nvmlDeviceGetClockInfo, card->handle, HN_NVML_CLOCK_SM, &mhz);
+    if (result == HN_NVML_OK) hn_sample_put(s, HN_M_sm_clock_mhz, mhz);
+    return result;
+}
+static int get_mem_clock(hn_nvml_probe *self, hn_nvml_card *card, hn_sample *s) {
+    unsigned mhz;
+    int result = HN_NVML_CALL(self, nvmlDeviceGetClockInfo, card->handle, HN_NVML_CLOCK_MEM, &mhz);
+    if (result == HN_NVML_OK) hn_sample_put(s, HN_M_mem_clock_mhz, mhz);
+    return result;
+}
+static int get_video_clock(hn_nvml_probe *self, hn_nvml_card *card, hn_sample *s) {
+    unsigned mhz;
+    int result = HN_NVML_CALL(self, nvmlDeviceGetClockInfo, card->handle, HN_NVML_CLOCK_VIDEO, &mhz);
+    if (result == HN_NVML_OK) hn_sample_put(s, HN_M_video_clock_mhz, mhz);
+    return result;
+}
+
+static int get_temperature(hn_nvml_probe *self, hn_nvml_card *card, hn_sample *s) {
+    hn_nvml_temperature now = {.version = HN_NVML_VERSION(hn_nvml_temperature, 1)};
+    int result = HN_NVML_CALL(self, nvmlDeviceGetTemperatureV, card->handle, &now);
+    if (result != HN_NVML_OK) {
+        unsigned celsius = 0;
+        result = HN_NVML_CALL(self, nvmlDeviceGetTemperature, card->handle, 0, &celsius);
+        now.celsius = (int)celsius;
+    }
+    if (result == HN_NVML_OK) hn_sample_put(s, HN_M_gpu_temp_c, now.celsius);
+    return result;
+}
+
+static int get_margin(hn_nvml_probe *self, hn_nvml_card *card, hn_sample *s) {
+    hn_nvml_margin now = {.version = HN_NVML_VERSION(hn_nvml_margin, 1)};
+    int result = HN_NVML_CALL(self, nvmlDeviceGetMarginTemperature, card->handle, &now);
+    if (result == HN_NVML_OK) hn_sample_put(s, HN_M_temp_margin_c, now.celsius);
+    return result;
+}
+
+static int get_reasons(hn_nvml_probe *self, hn_nvml_card *card, hn_sample *s) {
+    unsigned long long bits;
+    int result = HN_NVML_CALL(self, nvmlDeviceGetCurrentClocksEventReasons, card->handle, &bits);
+    if (result == HN_NVML_FUNCTION_NOT_FOUND) // before driver 535
+        result = HN_NVML_CALL(self, nvmlDeviceGetCurrentClocksThrottleReasons, card->handle, &bits);
+    if (result == HN_NVML_OK) hn_sample_put(s, HN_M_reasons, (double)bits);
+    return result;
+}
+
+static int get_pstate(hn_nvml_probe *self, hn_nvml_card *card, hn_sample *s) {
+    unsigned state;
+    int result = HN_NVML_CALL(self, nvmlDeviceGetPerformanceState, card->handle, &state);
+    if (result == HN_NVML_OK && state <= 15) hn_sample_put(s, HN_M_pstate, state); // 32 = unknown
+    return result;
+}
+
+static int get_enforced_limit(hn_nvml_probe *self, hn_nvml_card *card, hn_sample *s) {
+    unsigned mw;
+    int result = HN_NVML_CALL(self, nvmlDeviceGetEnforcedPowerLimit, card->handle, &mw);
+    if (result == HN_NVML_OK) hn_sample_put(s, HN_M_power_limit_w, mw * 1e-3);
+    return result;
+}
+static int get_requested_limit(hn_nvml_probe *self, hn_nvml_card *card, hn_sample *s) {
+    unsigned mw;
+    if (hn_sample_has(s, HN_M_power_limit_requested_w)) return HN_NVML_OK;
+    int result = HN_NVML_CALL(self, nvmlDeviceGetPowerManagementLimit, card->handle, &mw);
+    if (result == HN_NVML_OK) hn_sample_put(s, HN_M_power_limit_requested_w, mw * 1e-3);
+    return result;
+}
+// Fallbacks of fields that drivers before 535, and some cards, do not have.
+static int get_power(hn_nvml_probe *self, hn_nvml_card *card, hn_sample *s) {
+    unsigned mw;
+    if (hn_sample_has(s, HN_M_power_w)) return HN_NVML_OK;
+    int result = HN_NVML_CALL(self, nvmlDeviceGetPowerUsage, card->handle, &mw);
+    if (result == HN_NVML_OK) hn_sample_put(s, HN_M_power_w, mw * 1e-3);
+    return result;
+}
+static int get_energy(hn_nvml_probe *self, hn_nvml_card *card, hn_sample *s) {
+    unsigned long long mj;
+    if (hn_sample_has(s, HN_M_energy_mj)) return HN_NVML_OK;
+    int result = HN_NVML_CALL(self, nvmlDeviceGetTotalEnergyConsumption, card->handle, &mj);
+    if (result == HN_NVML_OK) hn_sample_put(s, HN_M_energy_mj, (double)mj);
+    return result;
+}
+
+#define ENGINE_GETTER(fn, call, metric)                                                            \
+    static int fn(hn_nvml_probe *self, hn_nvml_card *card, hn_sample *s) {                         \
+        unsigned percent, period_us;                                                               \
+        int result = HN_NVML_CALL(self, call, card->handle, &percent, &period_us);                 \
+        if (result == HN_NVML_OK && percent <= 100) hn_sample_put(s, metric, percent);             \
+        return result;                                                                             \
+    }
+ENGINE_GETTER(get_encoder, nvmlDeviceGetEncoderUtilization, HN_M_enc_util)
+ENGINE_GETTER(get_decoder, nvmlDeviceGetDecoderUtilization, HN_M_dec_util)
+ENGINE_GETTER(get_jpeg, nvmlDeviceGetJpgUtilization, HN_M_jpg_util)
+ENGINE_GETTER(get_ofa, nvmlDeviceGetOfaUtilization, HN_M_ofa_util)
+
+#define NUMBER_GETTER(fn, call, metric)                                                            \
+    static int fn(hn_nvml_probe *self, hn_nvml_card *card, hn_sample *s) {                         \
+        unsigned value;                                                                            \
+        int result = HN_NVML_CALL(self, call, card->handle, &value);                               \
+        if (result == HN_NVML_OK) hn_sample_put(s, metric, value);                                 \
+        return result;                                                                             \
+    }
+NUMBER_GETTER(get_fan, nvmlDeviceGetFanSpeed, HN_M_fan_percent)
+NUMBER_GETTER(get_pcie_gen, nvmlDeviceGetCurrPcieLinkGeneration, HN_M_pcie_gen)
+NUMBER_GETTER(get_pcie_width, nvmlDeviceGetCurrPcieLinkWidth, HN_M_pcie_width)
+
+static int get_process_count(hn_nvml_probe *self, hn_nvml_card *card, hn_sample *s) {
+    unsigned count = HN_NVML_PROCESSES_MAX;
+    int result = HN_NVML_CALL(self, nvmlDeviceGetComputeRunningProcesses_v3, card->handle, &count,
+                              card->process_items);
+    if (result == HN_NVML_OK || result == HN_NVML_INSUFFICIENT_SIZE)
+        hn_sample_put(s, HN_M_processes, count);
+    return result == HN_NVML_INSUFFICIENT_SIZE ? HN_NVML_OK : result;
+}
+
+// The `slow` ones answer with what seldom changes and are called once a second.
+static const struct getter {
+    getter_fn fn;
+    bool slow;
+    hn_metric metrics[4]; // filled; the unused are HN_METRIC_COUNT
+} k_getters[] = {
+#define NONE HN_METRIC_COUNT
+    {get_utilization, false, {HN_M_gpu_util, HN_M_mem_util, NONE, NONE}},
+    {get_memory, false, {HN_M_fb_total_bytes, HN_M_fb_used_bytes, HN_M_fb_free_bytes, HN_M_fb_reserved_bytes}},
+    {get_sm_clock, false, {HN_M_sm_clock_mhz, NONE, NONE, NONE}},
+    {get_mem_clock, false, {HN_M_mem_clock_mhz, NONE, NONE, NONE}},
+    {get_temperature, false, {HN_M_gpu_temp_c, NONE, NONE, NONE}},
+    {get_reasons, false, {HN_M_reasons, NONE, NONE, NONE}},
+    {get_power, false, {HN_M_power_w, NONE, NONE, NONE}},
+    {get_energy, false, {HN_M_energy_mj, NONE, NONE, NONE}},
+    {get_enforced_limit, true, {HN_M_power_limit_w, NONE, NONE, NONE}},
+    {get_requested_limit, true, {HN_M_power_limit_requested_w, NONE, NONE, NONE}},
+    {get_bar1, true, {HN_M_bar1_used_bytes, NONE, NONE, NONE}},
+    {get_video_clock, true, {HN_M_video_clock_mhz, NONE, NONE, NONE}},
+    {get_margin, true, {HN_M_temp_margin_c, NONE, NONE, NONE}},
+    {get_pstate, true, {HN_M_pstate, NONE, NONE, NONE}},
+    {get_fan, true, {HN_M_fan_percent, NONE, NONE, NONE}},
+    {get_pcie_gen, true, {HN_M_pcie_gen, NONE, NONE, NONE}},
+    {get_pcie_width, true, {HN_M_pcie_width, NONE, NONE, NONE}},
+    {get_encoder, true, {HN_M_enc_util, NONE, NONE, NONE}},
+    {get_decoder, true, {HN_M_dec_util, NONE, NONE, NONE}},
+    {get_jpeg, true, {HN_M_jpg_util, NONE, NONE, NONE}},
+    {get_ofa, true, {HN_M_ofa_util, NONE, NONE, NONE}},
+    {get_process_count, true, {HN_M_processes, NONE, NONE, NONE}},
+#undef NONE
+};
+_Static_assert(sizeof k_getters / sizeof k_getters[0] <= HN_NVML_GETTERS_MAX, "bits of card->getters");
+
+// ---- fields -----------------------------------------------------------------------------------
+static double field_number(const hn_nvml_field_value *field) {
+    switch (field->type) {
+    case HN_NVML_F64: return field->value.f64;
+    case HN_NVML_U32: return field->value.u32;
+    case HN_NVML_UL: return (double)field->value.ul;
+    case HN_NVML_U64: return (double)field->value.u64;
+    case HN_NVML_I64: return (double)field->value.i64;
+    case HN_NVML_I32: return field->value.i32;
+    case HN_NVML_U16: return field->value.u16;
+    default: return NAN;
+    }
+}
+
+// PCIe byte counters are 32 bits wide on some cards, whatever type they come in.
+static double unwrap(hn_unwrap *at, double raw) {
+    unsigned long long now = raw < 0 ? 0 : (unsigned long long)raw;
+    if (at->have && now >= at->last)
+        at->total += (double)(now - at->last);
+    else if (at->have && at->last <= UINT32_MAX && at->last > UINT32_MAX / 4 * 3)
+        at->total += (double)(UINT32_MAX - at->last) + 1 + (double)now;
+    else if (at->have) // restarted
+        at->total += (double)now;
+    at->have = true;
+    at->last = now;
+    return at->total;
+}
+
+static void take_field(hn_nvml_card *card, hn_metric metric, const hn_nvml_field_value *field,
+                       hn_sample *s) {
+    double value = field_number(field);
+    if (!isfinite(value)) return;
+    value *= hn_metric_rows[metric].nvml_scale;
+    if (metric == HN_M_pcie_tx_bytes || metric == HN_M_pcie_rx_bytes)
+        value = unwrap(&card->pcie[metric == HN_M_pcie_rx_bytes], value);
+    // A memory temperature of 0 is what cards without that sensor say.
+    if (metric == HN_M_mem_temp_c && value <= 0) return;
+    hn_sample_put(s, metric, value);
+}
+
+static int read_fields(hn_nvml_probe *self, hn_nvml_card *card, hn_nvml_field_value *fields,
+                       const hn_metric *metrics, int count, hn_sample *s) {
+    if (count == 0) return HN_NVML_OK;
+    int result = HN_NVML_CALL(self, nvmlDeviceGetFieldValues, card->handle, count, fields);
+    if (result != HN_NVML_OK) return result;
+    for (int i = 0; i < count; i++) {
+        if (fields[i].result == HN_NVML_GPU_IS_LOST) return HN_NVML_GPU_IS_LOST;
+        if (fields[i].result == HN_NVML_OK) take_field(card, metrics[i], &fields[i], s);
+    }
+    return HN_NVML_OK;
+}
+
+static void discover_fields(hn_nvml_probe *self, hn_nvml_card *card, hn_device_info *info) {
+    for (int m = 0; m < HN_METRIC_COUNT; m++) {
+        int code = hn_metric_rows[m].nvml_field;
+        if (code == 0) continue;
+        unsigned scope = (unsigned)code >> 16 & HN_NVML_ALL;
+        hn_nvml_field_value field = {.field = (unsigned)code & 0xffff,
+                                     .scope = scope == HN_NVML_ALL ? ~0u : scope};
+        int result = HN_NVML_CALL(self, nvmlDeviceGetFieldValues, card->handle, 1, &field);
+        if (result == HN_NVML_OK) result = field.result;
+        hn_sample probe = {0};
+        if (result == HN_NVML_OK) {
+            take_field(card, (hn_metric)m, &field, &probe);
+            if (!hn_sample_has(&probe, (hn_metric)m)) result = HN_NVML_NOT_SUPPORTED;
+        }
+        info->absent[m] = (uint8_t)hn_nvml_why_absent(card, result);
+        if (result != HN_NVML_OK) continue;
+        bool slow = code & 1 << 30;
+        int at = slow ? card->slow_count++ : card->fast_count++;
+        (slow ? card->slow : card->fast)[at] = field;
+        (slow ? card->slow_metric : card->fast_metric)[at] = (hn_metric)m;
+    }
+}
+
+// ---- GPM --------------------------------------------------------------------------------------
+static int gpm_take(hn_nvml_probe *self, hn_nvml_card *card, hn_nvml_gpm_sample sample) {
+    return card->is_mig ? HN_NVML_CALL(self, nvmlGpmMigSampleGet, card->parent, card->gi, sample)
+                        : HN_NVML_CALL(self, nvmlGpmSampleGet, card->handle, sample);
+}
+
+static int gpm_ask(hn_nvml_probe *self, hn_nvml_card *card) {
+    card->get->version = 1;
+    card->get->count = (unsigned)card->gpm_count;
+    card->get->first = card->gpm[0];
+    card->get->second = card->gpm[1];
+    for (int i = 0; i < card->gpm_count; i++)
+        card->get->metrics[i] =
+            (hn_nvml_gpm_metric){.id = (unsigned)hn_metric_rows[card->gpm_metric[i]].gpm};
+    return HN_NVML_CALL(self, nvmlGpmMetricsGet, card->get);
+}
+
+static int discover_gpm_calls(hn_nvml_probe *self, hn_nvml_card *card) {
+    hn_nvml_gpm_support support = {.version = 1};
+    int result = HN_NVML_CALL(self, nvmlGpmQueryDeviceSupport,
+                              card->is_mig ? card->parent : card->handle, &support);
+    if (result != HN_NVML_OK) return result;
+    if (!support.supported) return HN_NVML_NOT_SUPPORTED;
+    card->get = hn_calloc(1, sizeof *card->get);
+    if (!card->get) return HN_NVML_INSUFFICIENT_SIZE;
+    for (int i = 0; i < 2; i++) {
+        result = HN_NVML_CALL(self, nvmlGpmSampleAlloc, &card->gpm[i]);
+        if (result == HN_NVML_OK) result = gpm_take(self, card, card->gpm[i]);
+        if (result != HN_NVML_OK) return result;
+        if (i == 0) hn_sleep_ns(2 * GPM_MIN_NS);
+    }
+    return gpm_ask(self, card);
+}
+
+static void discover_gpm(hn_nvml_probe *self, hn_nvml_card *card, hn_device_info *info) {
+    card->gpm_count = 0;
+    for (int m = 0; m < HN_METRIC_COUNT; m++)
+        if (hn_metric_rows[m].gpm) card->gpm_metric[card->gpm_count++] = (hn_metric)m;
+    int result = discover_gpm_calls(self, card), kept = 0;
+    for (int i = 0; i < card->gpm_count; i++) {
+        hn_metric metric = card->gpm_metric[i];
+        int one = result == HN_NVML_OK ? card->get->metrics[i].result : result;
+        info->absent[metric] = (uint8_t)hn_nvml_why_absent(card, one);
+        if (one == HN_NVML_OK) card->gpm_metric[kept++] = metric;
+    }
+    card->gpm_count = kept;
+    card->gpm_on = kept > 0;
+    card->gpm_have = false;
+}
+
+static int read_gpm(hn_nvml_probe *self, hn_nvml_card *card, hn_sample *s) {
+    int64_t now_ns = hn_clock_ns();
+    if (card->gpm_have && now_ns - card->gpm_ns < GPM_MIN_NS) {
+        for (int i = 0; i < card->gpm_count; i++)
+            if (hn_sample_has(&card->gpm_values, card->gpm_metric[i]))
+                hn_sample_put(s, card->gpm_metric[i], card->gpm_values.value[card->gpm_metric[i]]);
+        return HN_NVML_OK;
+    }
+    if (!card->gpm_have) { // the first reading after opening: no pair yet
+        int result = gpm_take(self, card, card->gpm[0]);
+        card->gpm_ns = hn_clock_ns();
+        card->gpm_have = result == HN_NVML_OK;
+        return result;
+    }
+    int result = gpm_take(self, card, card->gpm[1]);
+    if (result == HN_NVML_OK) result = gpm_ask(self, card);
+    if (result != HN_NVML_OK) return result;
+    card->gpm_values = (hn_sample){0};
+    for (int i = 0; i < card->gpm_count; i++) {
+        const hn_nvml_gpm_metric *metric = &card->get->metrics[i];
+        const hn_metric_row *row = &hn_metric_rows[card->gpm_metric[i]];
+        double value = metric->value * row->gpm_scale;
+        if (metric->result != HN_NVML_OK || value < 0) continue;
+        if (strcmp(row->unit, "ratio") == 0 && value > 1) value = value > 1.05 ? NAN : 1;
+        hn_sample_put(&card->gpm_values, card->gpm_metric[i], value);
+        hn_sample_put(s, card->gpm_metric[i], value);
+    }
+    hn_nvml_gpm_sample older = card->gpm[0];
+    card->gpm[0] = card->gpm[1];
+    card->gpm[1] = older;
+    card->gpm_ns = now_ns;
+    return HN_NVML_OK;
+}
+
+// Link rates before Hopper: differences of the byte counters, over at least 10 ms.
+static void derive_rates(hn_nvml_card *card, hn_device_info *info, hn_sample *s) {
+    static const hn_metric k_counter[] = {HN_M_pcie_tx_bytes, HN_M_pcie_rx_bytes,
+                                          HN_M_nvlink_tx_bytes, HN_M_nvlink_rx_bytes};
+    static const hn_metric k_rate[] = {HN_M_pcie_tx_bytes_s, HN_M_pcie_rx_bytes_s,
+                                       HN_M_nvlink_tx_bytes_s, HN_M_nvlink_rx_bytes_s};
+    int64_t step_ns = s->t_ns - card->rate_ns;
+    if (card->rate_ns && step_ns < GPM_MIN_NS) return;
+    for (int i = 0; i < 4; i++) {
+        double now = hn_sample_or(s, k_counter[i], NAN), before = card->rate_last[i];
+        card->rate_last[i] = now;
+        if (!card->rate_ns || hn_sample_has(s, k_rate[i]) || !(now >= before)) continue;
+        hn_sample_put(s, k_rate[i], (now - before) * 1e9 / (double)step_ns);
+        info->absent[k_rate[i]] = HN_ABSENT_NOT;
+    }
+    card->rate_ns = s->t_ns;
+}
+
+// ---- discovery and sampling -------------------------------------------------------------------
+void hn_nvml_forget(hn_nvml_probe *self, int device) {
+    hn_nvml_card *card = &self->cards[device];
+    for (int i = 0; i < 2; i++)
+        if (card->gpm[i]) (void)HN_NVML_CALL(self, nvmlGpmSampleFree, card->gpm[i]);
+    card->gpm[0] = card->gpm[1] = NULL;
+    hn_free(card->get);
+    card->get = NULL;
+    card->gpm_on = false;
+}
+
+void hn_nvml_discover(hn_nvml_probe *self, int device) {
+    hn_nvml_card *card = &self->cards[device];
+    hn_device_info *info = &self->devices[device];
+    card->fast_count = card->slow_count = 0;
+    card->getters = 0;
+    discover_fields(self, card, info);
+    for (size_t i = 0; i < HN_COUNT_OF(k_getters); i++) {
+        hn_sample probe = {0};
+        int result = k_getters[i].fn(self, card, &probe);
+        bool needed = false;
+        for (int k = 0; k < 4; k++) {
+            hn_metric metric = k_getters[i].metrics[k];
+            if (metric == HN_METRIC_COUNT || info->absent[metric] == HN_ABSENT_NOT) continue;
+            needed = true;
+            info->absent[metric] = (uint8_t)(hn_sample_has(&probe, metric) ? HN_ABSENT_NOT
+                                             : result == HN_NVML_OK
+                                                 ? HN_ABSENT_UNSUPPORTED
+                                                 : hn_nvml_why_absent(card, result));
+        }
+        // Refused for good (not supported, no such function): not asked again.
+        hn_absent why = hn_nvml_why_absent(card, result);
+        if (needed && (result == HN_NVML_OK || why == HN_ABSENT_ERROR))
+            card->getters |= UINT32_C(1) << i;
+    }
+    discover_gpm(self, card, info);
+}
+
+static int run_getters(hn_nvml_probe *self, hn_nvml_card *card, bool slow, hn_sample *s,
+                       int *asked, int *failed) {
+    for (size_t i = 0; i < HN_COUNT_OF(k_getters); i++) {
+        if (k_getters[i].slow != slow || !((card->getters >> i) & 1)) continue;
+        int result = k_getters[i].fn(self, card, s);
+        if (result == HN_NVML_GPU_IS_LOST || result == HN_NVML_RESET_REQUIRED) return result;
+        ++*asked;
+        *failed += result != HN_NVML_OK;
+    }
+    return HN_NVML_OK;
+}
+
+static int read_slow(hn_nvml_probe *self, hn_nvml_card *card, hn_sample *s, int *asked,
+                     int *failed) {
+    int64_t now_ns = hn_clock_ns();
+    if (card->slow_ns == 0 || now_ns - card->slow_ns >= SLOW_NS) {
+        card->slow_values = (hn_sample){0};
+        int result = read_fields(self, card, card->slow, card->slow_metric, card->slow_count,
+                                 &card->slow_values);
+        if (result == HN_NVML_OK)
+            result = run_getters(self, card, true, &card->slow_values, asked, failed);
+        if (result != HN_NVML_OK) return result;
+        card->slow_ns = now_ns;
+    }
+    for (int w = 0; w < HN_METRIC_WORDS; w++)
+        for (uint64_t left = card->slow_values.valid[w]; left; left &= left - 1) {
+            hn_metric metric = (hn_metric)(w * 64 + __builtin_ctzll(left));
+            hn_sample_put(s, metric, card->slow_values.value[metric]);
+        }
+    return HN_NVML_OK;
+}
+
+static hone_status lost(hone_error *err, hn_nvml_probe *self, int device, int result) {
+    hn_nvml_card *card = &self->cards[device];
+    self->devices[device].lost = true;
+    atomic_store(&card->lost, true);
+    char label[64];
+    HN_FAIL_VENDOR(err, HONE_ERR_DEVICE_LOST, result, "%s (%s): %s",
+                   hn_device_label(&self->devices[device], label, sizeof label),
+                   self->devices[device].pci_bus_id[0] ? self->devices[device].pci_bus_id
+                                                       : "bus id unknown",
+                   hn_nvml_result_text(result));
+}
+
+hone_status hn_nvml_sample(hone_error *err, hn_probe *probe, int device, hn_sample *out_sample) {
+    hn_nvml_probe *self = (hn_nvml_probe *)probe;
+    hn_nvml_card *card = &self->cards[device];
+    if (atomic_load(&card->lost) || !card->handle)
+        return lost(err, self, device, HN_NVML_GPU_IS_LOST);
+    hn_sample s = {0};
+    int64_t start_ns = hn_clock_ns();
+    int asked = 1, failed = 0;
+    int result = read_fields(self, card, card->fast, card->fast_metric, card->fast_count, &s);
+    failed += result != HN_NVML_OK;
+    if (result != HN_NVML_GPU_IS_LOST && card->gpm_on) {
+        int gpm = read_gpm(self, card, &s);
+        if (gpm == HN_NVML_GPU_IS_LOST) result = gpm;
+    }
+    if (result != HN_NVML_GPU_IS_LOST) result = run_getters(self, card, false, &s, &asked, &failed);
+    if (result == HN_NVML_OK) result = read_slow(self, card, &s, &asked, &failed);
+    if (result == HN_NVML_GPU_IS_LOST || result == HN_NVML_RESET_REQUIRED)
+        return lost(err, self, device, result);
+    if (failed == asked || result == HN_NVML_UNINITIALIZED)
+        HN_FAIL_VENDOR(err, HONE_ERR_DEVICE, result, "gpu %.0f answers no call any more: %s",
+                       self->devices[device].gpu_index, hn_nvml_result_text(result));
+    s.t_ns = hn_clock_ns();
+    s.wall_ns = hn_clock_wall_ns();
+    s.cost_ns = s.t_ns - start_ns;
+    derive_rates(card, &self->devices[device], &s);
+    if (atomic_load(&self->watching)) {
+        hn_sample_put(&s, HN_M_xid, atomic_load(&card->last_xid));
+        hn_sample_put(&s, HN_M_xid_events, (double)atomic_load(&card->xid_events));
+    }
+    *out_sample = s;
+    return HONE_OK;
+}
