@@ -152,10 +152,11 @@ static hone_status raise_pad_inputs(hone_error *err, hn_node *node, bool *out_do
     return HONE_OK;
 }
 
-// Without training_mode the node copies its input, as it did before. The mask was a float at first.
+// Without training_mode the node copies its input, as it did before. What the mask held then was
+// never said (and was a float at first).
 static hone_status raise_dropout(hone_error *err, hn_node *node, bool *out_done) {
     const hn_value *mask = node->output_count > 1 ? node->outputs[1] : NULL;
-    *out_done = node->version >= 10 || !mask || hn_value_unused(mask);
+    *out_done = !mask || hn_value_unused(mask);
     if (!*out_done || !hn_node_attr(node, "ratio")) return HONE_OK;
     hn_value *ratio = hn_graph_add_const_f32(node->graph, hn_node_float(node, "ratio", 0.5f));
     PLACE(ratio && hn_node_add_input(node, ratio));
