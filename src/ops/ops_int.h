@@ -15,19 +15,8 @@
 
 // ---- control.c, random.c ----
 
-// ---- conv.c ----
-
-// ---- pool.c ----
-
-// ---- matmul.c ----
-
-// ---- norm.c ----
-
-// ---- rnn.c ----
-
-// ---- resize.c ----
-
-// ---- quant.c ----
+// ---- conv.c, pool.c, matmul.c, norm.c, rnn.c, resize.c, quant.c and their internal ops ----
+#include "ops/nn_ops.h"
 
 // ---- internal.c ----
 
