@@ -519,7 +519,9 @@ hn_status hn_nccl_feed(hn_nccl_state *state, const hn_nccl_input *input) {
     torn_flush(state);
     if (state->last.line.length) {
         hn_nccl_mark end;
-        hn_nccl_mark_set(state, &state->last.record, -2, &end);
+        hn_nccl_record last = state->last.record;
+        last.message = (hn_slice){hn_str_get(&state->last.message), state->last.message.length};
+        hn_nccl_mark_set(state, &last, -2, &end);
         state->end = hn_nccl_mark_keep(state, &end);
     }
     bool failed = joined.failed || peek.failed || inner.failed || state->failed;

@@ -2,6 +2,7 @@
 // A report as JSON and as text for people.
 #include <jansson.h>
 #include <math.h>
+#include "place/machine.h"
 #include "place/nccl.h"
 
 static json_t *text_or_null(const char *text) {
@@ -88,16 +89,9 @@ hn_status hn_nccl_report_json(hone_error *err, const hn_nccl_report *report, hn_
         bench_json(report), "lines", (json_int_t)report->lines, "records",
         (json_int_t)report->records, "torn_lines", (json_int_t)report->torn);
     if (root) json_object_set_new(root, "settings", settings);
-    char *text = root ? json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(12)) : NULL;
+    hn_place_json_append(root, out_text);
     json_decref(root);
-    if (!text) HN_FAIL(err, HONE_ERR_NOMEM, "cannot write the report as JSON");
-    hn_str_append(out_text, text);
-    hn_str_append(out_text, "\n");
-    // jansson's own block: its allocator is the C library's
-    json_free_t release = NULL;
-    json_get_alloc_funcs(NULL, &release);
-    if (release) release(text);
-    if (out_text->failed) HN_NOMEM(err, "the report");
+    if (out_text->failed) HN_NOMEM(err, "the report as JSON");
     return HONE_OK;
 }
 
