@@ -20,6 +20,7 @@ def feeds(folder, session):
     rng = np.random.RandomState(1)
     def make(i):
         shape = [d if isinstance(d, int) else {"height": 64, "width": 64}.get(d, 1) for d in i.shape]
+        if i.name == "input" and len(shape) == 2: shape[1] = 512  # samples of audio
         kind = TYPES[i.type]
         if i.name == "sr": return np.array(16000, kind).reshape(shape)
         if kind in (np.float32, np.float64, np.float16): return rng.rand(*shape).astype(kind)
@@ -31,8 +32,12 @@ def options():
     o.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     return o
 
-def interface(session):
-    return [[(v.name, v.type, v.shape) for v in group] for group in (session.get_inputs(), session.get_outputs())]
+def interface(path):
+    # As the file declares it: a session may know more. Weights that old files list as inputs are none.
+    graph = onnx.load(path).graph
+    weights = {t.name for t in graph.initializer}
+    dims = lambda v: [d.dim_param or (d.dim_value if d.HasField("dim_value") else None) for d in v.type.tensor_type.shape.dim]
+    return [[(v.name, v.type.tensor_type.elem_type, dims(v)) for v in group if v.name not in weights] for group in (graph.input, graph.output)]
 
 bad = 0
 for folder in sorted(glob.glob(sys.argv[1] + "/*")):
@@ -41,7 +46,8 @@ for folder in sorted(glob.glob(sys.argv[1] + "/*")):
         path = f"{sys.argv[2]}/{name}.onnx"
         onnx.checker.check_model(path, full_check=True)
         a, b = (ort.InferenceSession(p, options(), providers=["CPUExecutionProvider"]) for p in (f"{folder}/model.onnx", path))
-        if interface(a) != interface(b): raise ValueError(f"the interface {interface(a)} became {interface(b)}")
+        before, after = interface(f"{folder}/model.onnx"), interface(path)
+        if before != after: raise ValueError(f"the interface {before} became {after}")
         inputs = feeds(folder, a)
         worst = 0.0
         for x, y in zip(a.run(None, inputs), b.run(None, inputs)):
