@@ -409,7 +409,13 @@ static hn_status settle_node(hone_error *err, hn_node *node, const hn_onnx_optio
     const char *attribute = unknown_attribute(node, info);
     if (fits && !attribute) {
         if (standard && !options->no_raise) node->version = base_version(node, info);
-        return hn_infer_node(err, node);
+        hone_error own = {0};
+        hone_status status = hn_infer_node(&own, node);
+        // A branch may contradict the shapes at hand and never run: If, Loop and Scan infer their
+        // bodies again and know whether it counts.
+        if (status == HONE_ERR_FORMAT && node->graph->parent) return HONE_OK;
+        if (status != HONE_OK && err) *err = own;
+        return status;
     }
     if (!options->keep_unknown && attribute)
         HN_FAIL(err, HONE_ERR_UNSUPPORTED, "%s: the attribute '%s' is not supported", label,

@@ -141,6 +141,13 @@ hn_status hn_infer_node(hone_error *err, hn_node *node) {
     if (!info->infer) return HONE_OK;
     hn_infer ctx = {node, node->graph->module, node->graph->module->dims};
     char label[160];
+    // Infer functions rely on this much; the rest of hn_ops_verify may come later.
+    int given = 0;
+    while (given < node->input_count && given < info->min_in && node->inputs[given])
+        given++;
+    if (given < info->min_in)
+        HN_FAIL(err, HONE_ERR_FORMAT, "%s: required input %d is absent",
+                hn_node_label(node, label, sizeof label), given);
     hone_status status = info->infer(err, &ctx);
     if (status != HONE_OK && err && !strstr(err->text, "'"))
         hn_error_frame(err, "inferring the shapes of %s", hn_node_label(node, label, sizeof label));

@@ -5,15 +5,13 @@
 #define HN_OPS_INT_H
 #include "ops/ops.h"
 
-// ---- elementwise.c ----
-
-// ---- shape.c ----
-
-// ---- move.c ----
-
-// ---- reduce.c ----
-
-// ---- control.c, random.c ----
+#include "ops/control.h"
+#include "ops/elementwise.h"
+#include "ops/move.h"
+#include "ops/random.h"
+#include "ops/reduce.h"
+#include "ops/shape.h"
+#include "ops/signal.h"
 
 // ---- conv.c, pool.c, matmul.c, norm.c, rnn.c, resize.c, quant.c and their internal ops ----
 #include "ops/nn_ops.h"

@@ -62,7 +62,9 @@ static uint8_t *rich_model(size_t *out_bytes) {
     om_ints(&w, "perm", (int64_t[]){0, 1}, 2);
     om_end(&w);
     om_node(&w, "ReduceMax", "p", "m");
-    om_node(&w, "Cast", "m", "c");
+    om_node_begin(&w, 1, "Cast", "m", "c");
+    om_int(&w, "to", HN_BOOL);
+    om_end(&w);
     om_node_begin(&w, 1, "If", "c", "y");
     om_graph_begin(&w, "then_branch");
     om_node(&w, "Relu", "p", "i");
