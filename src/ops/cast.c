@@ -48,7 +48,7 @@ hone_status hn_infer_bit_cast(hone_error *err, hn_infer *ctx) {
 hone_status hn_ref_bit_cast(hone_error *err, const hn_call *call) {
     hn_tensor *out = call->outputs[0];
     if (call->inputs[0]->dtype == HN_STRING || call->inputs[0]->bytes != out->bytes)
-        HN_NODE_FAIL(err, call->node, HONE_ERR_UNSUPPORTED, "such a reinterpretation does not exist");
+        HN_FAIL_NODE(err, HONE_ERR_UNSUPPORTED, call->node, "such a reinterpretation does not exist");
     if (out->bytes) memcpy(out->data, call->inputs[0]->data, out->bytes);
     return HONE_OK;
 }
@@ -97,7 +97,7 @@ hone_status hn_ref_cast(hone_error *err, const hn_call *call) {
     const hn_tensor *in = call->inputs[0];
     hn_tensor *out = call->outputs[0];
     if (!hn_dtype_is_plain(in->dtype) || !hn_dtype_is_plain(out->dtype))
-        HN_NODE_FAIL(err, call->node, HONE_ERR_UNSUPPORTED, "conversion from %s to %s",
+        HN_FAIL_NODE(err, HONE_ERR_UNSUPPORTED, call->node, "conversion from %s to %s",
                      hn_dtype_name(in->dtype), hn_dtype_name(out->dtype));
     hn_class class = hn_dtype_class(in->dtype);
     bool small = hn_dtype_is_float(out->dtype) && hn_dtype_bits(out->dtype) == 8;

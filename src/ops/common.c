@@ -5,9 +5,9 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-hone_status hn_node_fail(hone_error *err, const hn_node *node, hone_status status, const char *file,
-                         int line, const char *fmt, ...) {
-    char label[160], text[HONE_ERROR_TEXT_BYTES];
+hone_status hn_node_error(hone_error *err, hone_status status, const hn_node *node,
+                          const char *file, int line, const char *fmt, ...) {
+    char text[320], label[160];
     va_list args;
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
@@ -357,12 +357,12 @@ hn_status hn_move_call(hone_error *err, const hn_call *call, hn_ref_fn fn) {
     for (int i = 0; i < call->input_count; i++) {
         if (!call->inputs[i]) continue;
         if (call->inputs[i]->dtype == HN_STRING)
-            HN_NODE_FAIL(err, call->node, HONE_ERR_UNSUPPORTED, "string tensors are not supported");
+            HN_FAIL_NODE(err, HONE_ERR_UNSUPPORTED, call->node, "string tensors are not supported");
         packed |= is_packed(call->inputs[i]);
     }
     if (!packed) return fn(err, call);
     if (call->input_count > MAX_MOVE_IO || call->output_count > MAX_MOVE_IO)
-        HN_NODE_FAIL(err, call->node, HONE_ERR_LIMIT, "has more than %d inputs or outputs",
+        HN_FAIL_NODE(err, HONE_ERR_LIMIT, call->node, "has more than %d inputs or outputs",
                      MAX_MOVE_IO);
     hn_tensor *opened = hn_calloc(MAX_MOVE_IO * 2, sizeof *opened);
     if (!opened) HN_NOMEM(err, "opening packed tensors");
@@ -376,7 +376,7 @@ hn_status hn_move_call(hone_error *err, const hn_call *call, hn_ref_fn fn) {
 hn_status hn_call_axis(hone_error *err, const hn_call *call, int64_t axis, int rank,
                        int *out_axis) {
     if (!hn_axis_normalise(axis, rank, out_axis))
-        HN_NODE_FAIL(err, call->node, HONE_ERR_INPUT, "axis %lld is outside of rank %d",
+        HN_FAIL_NODE(err, HONE_ERR_INPUT, call->node, "axis %lld is outside of rank %d",
                      (long long)axis, rank);
     return HONE_OK;
 }

@@ -7,12 +7,12 @@
 
 // ---- errors -------------------------------------------------------------------------------------
 // Fills the record with "<node label>: text"; returns status.
-hone_status hn_node_fail(hone_error *err, const hn_node *node, hone_status status, const char *file,
-                         int line, const char *fmt, ...) HN_PRINTF(6, 7);
-#define HN_NODE_FAIL(err, node, status, ...)                                                       \
-    return hn_node_fail((err), (node), (status), __FILE__, __LINE__, __VA_ARGS__)
+hone_status hn_node_error(hone_error *err, hone_status status, const hn_node *node,
+                          const char *file, int line, const char *fmt, ...) HN_PRINTF(6, 7);
+#define HN_FAIL_NODE(err, status, node, ...)                                                       \
+    return hn_node_error((err), (status), (node), __FILE__, __LINE__, __VA_ARGS__)
 // The usual one of inference: the model contradicts itself.
-#define HN_BAD_NODE(err, node, ...) HN_NODE_FAIL(err, node, HONE_ERR_FORMAT, __VA_ARGS__)
+#define HN_BAD_NODE(err, node, ...) HN_FAIL_NODE(err, HONE_ERR_FORMAT, node, __VA_ARGS__)
 
 // ---- cells --------------------------------------------------------------------------------------
 // References compute in three classes: every float as double, integers as 64 bits. Integer results
@@ -94,7 +94,7 @@ static inline bool hn_known_rank(const hn_value *value) { return value && value-
 // dtype of inputs a and b, which must agree where both are known.
 hn_status hn_infer_same_dtype(hone_error *err, const hn_infer *ctx, int first, int second);
 // Product of dims [from, to).
-hn_dim hn_dims_product(hn_dims *dims, const hn_dim *list, int from, int to);
+hn_dim hn_infer_product(hn_dims *dims, const hn_dim *list, int from, int to);
 
 // hn_value_elems, extended: constants of any rank, and float ones whose elements are integers.
 const hn_dim *hn_infer_elems(hn_infer *ctx, const hn_value *value, int *out_count);

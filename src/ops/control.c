@@ -162,7 +162,7 @@ hone_status hn_infer_loop(hone_error *err, hn_infer *ctx) {
         const hn_type *each = &body->outputs.data[1 + i]->type;
         hn_dim dims[HN_MAX_RANK];
         if (each->rank >= HN_MAX_RANK)
-            HN_NODE_FAIL(err, node, HONE_ERR_LIMIT, "gives more than %d dims", HN_MAX_RANK);
+            HN_FAIL_NODE(err, HONE_ERR_LIMIT, node, "gives more than %d dims", HN_MAX_RANK);
         dims[0] = trips;
         for (int d = 0; d < each->rank; d++)
             dims[d + 1] = each->dims[d];
@@ -181,7 +181,7 @@ hone_status hn_infer_scan(hone_error *err, hn_infer *ctx) {
     const hn_node *node = ctx->node;
     hn_graph *body = NULL;
     if (node->version < 9)
-        HN_NODE_FAIL(err, node, HONE_ERR_UNSUPPORTED, "Scan before opset 9 is not supported");
+        HN_FAIL_NODE(err, HONE_ERR_UNSUPPORTED, node, "Scan before opset 9 is not supported");
     HN_TRY(body_of(err, ctx, "body", &body));
     int64_t scanned = hn_op_int(node, "num_scan_inputs");
     int states = node->input_count - (int)scanned, scans = node->output_count - states;
@@ -218,7 +218,7 @@ hone_status hn_infer_scan(hone_error *err, hn_infer *ctx) {
         }
         int axis = 0;
         if (type.rank >= HN_MAX_RANK)
-            HN_NODE_FAIL(err, node, HONE_ERR_LIMIT, "gives more than %d dims", HN_MAX_RANK);
+            HN_FAIL_NODE(err, HONE_ERR_LIMIT, node, "gives more than %d dims", HN_MAX_RANK);
         if (type.rank >= 0) {
             HN_TRY(hn_infer_axis(err, ctx, listed(node, "scan_output_axes", i - states),
                                  type.rank + 1, &axis));

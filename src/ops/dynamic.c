@@ -21,7 +21,7 @@ static bool is_non_zero(const hn_tensor *in, int64_t at) {
 hone_status hn_ref_non_zero(hone_error *err, const hn_call *call) {
     const hn_tensor *in = call->inputs[0];
     if (!hn_dtype_is_plain(in->dtype))
-        HN_NODE_FAIL(err, call->node, HONE_ERR_UNSUPPORTED, "the operator does not take %s",
+        HN_FAIL_NODE(err, HONE_ERR_UNSUPPORTED, call->node, "the operator does not take %s",
                      hn_dtype_name(in->dtype));
     int64_t total = hn_tensor_count(in), found = 0, index[HN_MAX_RANK] = {0};
     for (int64_t i = 0; i < total; i++)
@@ -61,7 +61,7 @@ hone_status hn_ref_compress(hone_error *err, const hn_call *call) {
     int axis = 0;
     int64_t total;
     if (hn_dtype_bits(in->dtype) < 8)
-        HN_NODE_FAIL(err, call->node, HONE_ERR_UNSUPPORTED, "the operator does not take %s",
+        HN_FAIL_NODE(err, HONE_ERR_UNSUPPORTED, call->node, "the operator does not take %s",
                      hn_dtype_name(in->dtype));
     if (!hn_shape_count(&in->shape, &total)) total = 0;
     if (!along) shape = (hn_shape){1, {total}};
@@ -96,7 +96,7 @@ hone_status hn_infer_unique(hone_error *err, hn_infer *ctx) {
         all = type.dims[axis];
         type.dims[axis] = found;
     } else {
-        all = type.rank >= 0 ? hn_dims_product(ctx->dims, type.dims, 0, type.rank)
+        all = type.rank >= 0 ? hn_infer_product(ctx->dims, type.dims, 0, type.rank)
                              : hn_dim_fresh(ctx->dims, 0, INT64_MAX);
         if (!along) {
             type.rank = 1;
@@ -189,7 +189,7 @@ hone_status hn_ref_unique(hone_error *err, const hn_call *call) {
     hn_shape shape = in->shape;
     int axis = 0;
     if (!hn_dtype_is_plain(in->dtype))
-        HN_NODE_FAIL(err, call->node, HONE_ERR_UNSUPPORTED, "the operator does not take %s",
+        HN_FAIL_NODE(err, HONE_ERR_UNSUPPORTED, call->node, "the operator does not take %s",
                      hn_dtype_name(in->dtype));
     if (along) HN_TRY(hn_call_axis(err, call, along->i, in->shape.rank, &axis));
     else shape = (hn_shape){1, {hn_tensor_count(in)}};
@@ -284,14 +284,14 @@ hone_status hn_ref_col2im(hone_error *err, const hn_call *call) {
     col2im_axis axis[HN_MAX_RANK];
     int64_t dims[2 * HN_MAX_RANK], index[2 * HN_MAX_RANK] = {0}, strides[HN_MAX_RANK];
     if (!hn_dtype_is_plain(in->dtype))
-        HN_NODE_FAIL(err, call->node, HONE_ERR_UNSUPPORTED, "the operator does not take %s",
+        HN_FAIL_NODE(err, HONE_ERR_UNSUPPORTED, call->node, "the operator does not take %s",
                      hn_dtype_name(in->dtype));
     if (out->bytes) memset(out->data, 0, out->bytes);
     if (!hn_tensor_count(in) || !hn_tensor_count(out)) return HONE_OK;
     for (int d = 0; d < axes; d++) {
         if (!col2im_read(call->node, d, axes, out->shape.dims[2 + d],
                          hn_tensor_get_i64(call->inputs[2], d), &axis[d]))
-            HN_NODE_FAIL(err, call->node, HONE_ERR_INPUT, "axis %d does not fit", d);
+            HN_FAIL_NODE(err, HONE_ERR_INPUT, call->node, "axis %d does not fit", d);
         dims[d] = axis[d].block;
         dims[axes + d] = axis[d].steps;
     }

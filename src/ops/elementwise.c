@@ -203,7 +203,7 @@ hone_status hn_infer_clip(hone_error *err, hn_infer *ctx) {
 
 // ---- references ---------------------------------------------------------------------------------
 static hn_status no_form(hone_error *err, const hn_call *call, hn_dtype dtype) {
-    HN_NODE_FAIL(err, call->node, HONE_ERR_UNSUPPORTED, "the operator does not take %s",
+    HN_FAIL_NODE(err, HONE_ERR_UNSUPPORTED, call->node, "the operator does not take %s",
                  hn_dtype_name(dtype));
 }
 
@@ -240,7 +240,7 @@ hone_status hn_ref_clip(hone_error *err, const hn_call *call) {
         const hn_tensor *bound = hn_call_in(call, i);
         if (!bound) continue;
         if (hn_tensor_count(bound) != 1)
-            HN_NODE_FAIL(err, call->node, HONE_ERR_INPUT, "a bound has %lld elements",
+            HN_FAIL_NODE(err, HONE_ERR_INPUT, call->node, "a bound has %lld elements",
                          (long long)hn_tensor_count(bound));
         hn_cells_load(bound, 0, 0, 1, class, &bounds[i - 1]);
     }
@@ -273,7 +273,7 @@ hone_status hn_ref_binary(hone_error *err, const hn_call *call) {
                                                   : hn_dtype_class(call->inputs[0]->dtype);
     for (int i = 0; i < call->input_count; i++) {
         const hn_tensor *in = call->inputs[i];
-        if (!in) HN_NODE_FAIL(err, call->node, HONE_ERR_FORMAT, "input %d is absent", i);
+        if (!in) HN_FAIL_NODE(err, HONE_ERR_FORMAT, call->node, "input %d is absent", i);
         if (!hn_dtype_is_plain(in->dtype)) return no_form(err, call, in->dtype);
         if (hn_dtype_class(in->dtype) == HN_CLASS_F) class = HN_CLASS_F;
     }

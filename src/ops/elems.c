@@ -36,7 +36,7 @@ hn_status hn_infer_same_dtype(hone_error *err, const hn_infer *ctx, int first, i
     return HONE_OK;
 }
 
-hn_dim hn_dims_product(hn_dims *dims, const hn_dim *list, int from, int to) {
+hn_dim hn_infer_product(hn_dims *dims, const hn_dim *list, int from, int to) {
     hn_dim product = 1;
     for (int d = from; d < to; d++)
         product = hn_dim_mul(dims, product, list[d]);

@@ -8,7 +8,7 @@ static hn_status read_index(hone_error *err, const hn_call *call, const hn_tenso
                             int64_t at, int64_t dim, int64_t *out) {
     int64_t index = hn_tensor_get_i64(indices, at);
     if (index < -dim || index >= dim)
-        HN_NODE_FAIL(err, call->node, HONE_ERR_INPUT, "index %lld is outside of a dim of %lld",
+        HN_FAIL_NODE(err, HONE_ERR_INPUT, call->node, "index %lld is outside of a dim of %lld",
                      (long long)index, (long long)dim);
     *out = index < 0 ? index + dim : index;
     return HONE_OK;
@@ -16,7 +16,7 @@ static hn_status read_index(hone_error *err, const hn_call *call, const hn_tenso
 
 static hn_status limit_rank(hone_error *err, const hn_infer *ctx, int64_t rank) {
     if (rank > HN_MAX_RANK)
-        HN_NODE_FAIL(err, ctx->node, HONE_ERR_LIMIT, "gives %lld dims, the limit is %d",
+        HN_FAIL_NODE(err, HONE_ERR_LIMIT, ctx->node, "gives %lld dims, the limit is %d",
                      (long long)rank, HN_MAX_RANK);
     return HONE_OK;
 }
@@ -88,7 +88,7 @@ static hn_status element_offset(hone_error *err, const hn_call *call, const hn_t
     for (int d = 0; d < data->shape.rank; d++) {
         int64_t place = d == axis ? picked : index[d];
         if (place >= data->shape.dims[d])
-            HN_NODE_FAIL(err, call->node, HONE_ERR_INPUT, "the indices reach beyond axis %d", d);
+            HN_FAIL_NODE(err, HONE_ERR_INPUT, call->node, "the indices reach beyond axis %d", d);
         offset += place * strides[d];
     }
     *out = offset;
@@ -280,7 +280,7 @@ static hn_status start_scatter(hone_error *err, const hn_call *call, hn_op *out_
     hn_tensor *out = call->outputs[0];
     HN_TRY(read_reduction(err, call->node, out_op));
     if (*out_op != HN_OP_UNKNOWN && !hn_dtype_is_plain(data->dtype))
-        HN_NODE_FAIL(err, call->node, HONE_ERR_UNSUPPORTED, "reduction of %s",
+        HN_FAIL_NODE(err, HONE_ERR_UNSUPPORTED, call->node, "reduction of %s",
                      hn_dtype_name(data->dtype));
     if (data->bytes && out->data != data->data) memcpy(out->data, data->data, data->bytes);
     return HONE_OK;
@@ -362,12 +362,12 @@ static hone_status tensor_scatter_items(hone_error *err, const hn_call *call) {
     int64_t batches = past->shape.dims[0], middle = hn_span(&past->shape, 1, axis);
     size_t block = (size_t)hn_span(&past->shape, axis + 1, past->shape.rank) * hn_item_bytes(past);
     if (starts && hn_tensor_count(starts) != batches)
-        HN_NODE_FAIL(err, call->node, HONE_ERR_INPUT, "%lld positions for a batch of %lld",
+        HN_FAIL_NODE(err, HONE_ERR_INPUT, call->node, "%lld positions for a batch of %lld",
                      (long long)hn_tensor_count(starts), (long long)batches);
     for (int64_t b = 0; b < batches; b++) {
         int64_t start = starts ? hn_tensor_get_i64(starts, b) : 0;
         if (start < 0 || length > room || (circular ? start >= room : start > room - length))
-            HN_NODE_FAIL(err, call->node, HONE_ERR_INPUT,
+            HN_FAIL_NODE(err, HONE_ERR_INPUT, call->node,
                          "position %lld with %lld new entries is outside of %lld", (long long)start,
                          (long long)length, (long long)room);
         for (int64_t m = b * middle; m < (b + 1) * middle; m++)
@@ -415,7 +415,7 @@ static hone_status one_hot_items(hone_error *err, const hn_call *call) {
     int axis;
     HN_TRY(hn_call_axis(err, call, hn_op_int(call->node, "axis"), out->shape.rank, &axis));
     if (hn_tensor_count(values) != 2)
-        HN_NODE_FAIL(err, call->node, HONE_ERR_INPUT, "%lld values where off and on are due",
+        HN_FAIL_NODE(err, HONE_ERR_INPUT, call->node, "%lld values where off and on are due",
                      (long long)hn_tensor_count(values));
     size_t item = hn_item_bytes(out);
     int64_t total = hn_tensor_count(out), depth = out->shape.dims[axis];

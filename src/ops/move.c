@@ -95,7 +95,7 @@ static hone_status transpose_items(hone_error *err, const hn_call *call) {
     int perm[HN_MAX_RANK];
     int64_t strides[HN_MAX_RANK], from[HN_MAX_RANK], to[HN_MAX_RANK];
     if (!read_perm(call->node, in->shape.rank, perm))
-        HN_NODE_FAIL(err, call->node, HONE_ERR_INPUT, "'perm' is not an order of %d dims",
+        HN_FAIL_NODE(err, HONE_ERR_INPUT, call->node, "'perm' is not an order of %d dims",
                      in->shape.rank);
     hn_strides(&in->shape, strides);
     hn_strides(&out->shape, to);
@@ -515,12 +515,12 @@ static hone_status reverse_sequence_items(hone_error *err, const hn_call *call) 
     size_t row = (size_t)strides[1] * hn_item_bytes(in);
     if (!hn_tensor_count(in)) return HONE_OK;
     if (hn_tensor_count(lengths) != batches)
-        HN_NODE_FAIL(err, call->node, HONE_ERR_INPUT, "%lld lengths for a batch of %lld",
+        HN_FAIL_NODE(err, HONE_ERR_INPUT, call->node, "%lld lengths for a batch of %lld",
                      (long long)hn_tensor_count(lengths), (long long)batches);
     for (int64_t b = 0; b < batches; b++) {
         int64_t length = hn_tensor_get_i64(lengths, b);
         if (length < 0 || length > times)
-            HN_NODE_FAIL(err, call->node, HONE_ERR_INPUT, "a length of %lld with %lld steps",
+            HN_FAIL_NODE(err, HONE_ERR_INPUT, call->node, "a length of %lld with %lld steps",
                          (long long)length, (long long)times);
         for (int64_t t = 0; t < times; t++) {
             int64_t source = t < length ? length - 1 - t : t;

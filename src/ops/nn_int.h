@@ -6,15 +6,10 @@
 // once at the end. Everything a reference allocates lives in one scratch arena per call.
 #ifndef HN_OPS_NN_INT_H
 #define HN_OPS_NN_INT_H
+#include "ops/common.h"
 #include "ops/nn_ops.h"
 
 #define HN_MAX_SPATIAL (HN_MAX_RANK - 2)
-
-// ---- errors that name the node ------------------------------------------------------------------
-hone_status hn_node_error(hone_error *err, hone_status status, const hn_node *node,
-                          const char *file, int line, const char *fmt, ...) HN_PRINTF(6, 7);
-#define HN_FAIL_NODE(err, status, node, ...)                                                       \
-    return hn_node_error((err), (status), (node), __FILE__, __LINE__, __VA_ARGS__)
 
 // ---- scratch and operands -----------------------------------------------------------------------
 typedef hone_status (*hn_ref_body)(hone_error *err, const hn_call *call, hn_arena *scratch);
@@ -30,20 +25,12 @@ hn_status hn_scratch_i64(hone_error *err, hn_arena *scratch, int64_t count, int6
 // Rounds to the tensor's type (integers saturate, round half to even). No-op on a NULL tensor.
 void hn_store_f64(hn_tensor *tensor, const double *values);
 void hn_store_i64(hn_tensor *tensor, const int64_t *values); // exact: the low bits are kept
-static inline const hn_tensor *hn_call_in(const hn_call *call, int index) {
-    return index < call->input_count ? call->inputs[index] : NULL;
-}
-static inline hn_tensor *hn_call_out(const hn_call *call, int index) {
-    return index < call->output_count ? call->outputs[index] : NULL;
-}
 // Product of dims[from..to-1]; the shape has been checked when the tensor was made.
 static inline int64_t hn_dims_product(const int64_t *dims, int from, int to) {
     int64_t n = 1;
     for (int i = from; i < to; i++) n *= dims[i];
     return n;
 }
-// Row-major counting over `rank` dims; false after the last index.
-bool hn_index_next(int64_t *index, const int64_t *dims, int rank);
 
 // ---- inference checks ---------------------------------------------------------------------------
 // Known rank of an input must lie in lo..hi; *out_rank is -1 where input or rank is unknown.

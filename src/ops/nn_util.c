@@ -1,22 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shared small parts of the neural-network op families: operands as double or int64, checks of
-// inference, errors that name the node. References trust shapes (inference has checked them) but
-// never values.
+// inference. References trust shapes (inference has checked them) but never values.
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include "ops/nn_int.h"
-
-hone_status hn_node_error(hone_error *err, hone_status status, const hn_node *node,
-                          const char *file, int line, const char *fmt, ...) {
-    char text[320], label[160];
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(text, sizeof text, fmt, args);
-    va_end(args);
-    return hn_error_set(err, status, 0, file, line, "%s: %s",
-                        hn_node_label(node, label, sizeof label), text);
-}
 
 hone_status hn_ref_scratch(hone_error *err, const hn_call *call, hn_ref_body body) {
     hn_arena scratch = {0};
@@ -93,14 +81,6 @@ void hn_store_i64(hn_tensor *tensor, const int64_t *values) {
     if (!tensor) return;
     int64_t count = hn_tensor_count(tensor);
     for (int64_t i = 0; i < count; i++) hn_tensor_set_i64(tensor, i, values[i]);
-}
-
-bool hn_index_next(int64_t *index, const int64_t *dims, int rank) {
-    for (int i = rank - 1; i >= 0; i--) {
-        if (++index[i] < dims[i]) return true;
-        index[i] = 0;
-    }
-    return false;
 }
 
 double hn_round_even(double value) {

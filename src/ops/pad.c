@@ -91,7 +91,7 @@ static hn_status read_pads(hone_error *err, const hn_call *call, pad_mode mode, 
     for (int d = 0; d < in->shape.rank; d++)
         out[d] = (pad_axis){0, 0, in->shape.dims[d]};
     if (hn_tensor_count(pads) != 2 * count)
-        HN_NODE_FAIL(err, call->node, HONE_ERR_INPUT, "%lld pads are given for %lld axes",
+        HN_FAIL_NODE(err, HONE_ERR_INPUT, call->node, "%lld pads are given for %lld axes",
                      (long long)hn_tensor_count(pads), (long long)count);
     for (int64_t i = 0; i < count; i++) {
         int axis;
@@ -105,7 +105,7 @@ static hn_status read_pads(hone_error *err, const hn_call *call, pad_mode mode, 
         int64_t cut = end < 0 ? (end <= -dim ? dim : -end) : 0;
         pad->kept = hn_max_i64(0, dim - pad->crop - cut);
         if (mode != PAD_CONSTANT && pad->kept == 0 && out[axis].begin + hn_max_i64(end, 0) > 0)
-            HN_NODE_FAIL(err, call->node, HONE_ERR_INPUT, "axis %d is empty and cannot be extended",
+            HN_FAIL_NODE(err, HONE_ERR_INPUT, call->node, "axis %d is empty and cannot be extended",
                          axis);
     }
     return HONE_OK;

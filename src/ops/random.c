@@ -101,7 +101,7 @@ hone_status hn_ref_multinomial(hone_error *err, const hn_call *call) {
     hn_tensor *out = call->outputs[0];
     int64_t classes = in->shape.dims[1], samples = out->shape.dims[1];
     if (!classes && hn_tensor_count(out))
-        HN_NODE_FAIL(err, call->node, HONE_ERR_INPUT, "there are no classes to draw from");
+        HN_FAIL_NODE(err, HONE_ERR_INPUT, call->node, "there are no classes to draw from");
     hn_rng rng = node_rng(call);
     for (int64_t b = 0; b < out->shape.dims[0]; b++) {
         double top = -INFINITY, sum = 0;

@@ -241,7 +241,7 @@ hone_status hn_ref_reduce(hone_error *err, const hn_call *call) {
     while (row < HN_COUNT_OF(k_reduce) - 1 && k_reduce[row].op != call->node->op)
         row++;
     if (!hn_dtype_is_plain(in->dtype))
-        HN_NODE_FAIL(err, call->node, HONE_ERR_UNSUPPORTED, "the operator does not take %s",
+        HN_FAIL_NODE(err, HONE_ERR_UNSUPPORTED, call->node, "the operator does not take %s",
                      hn_dtype_name(in->dtype));
     HN_TRY(call_mask(err, call, &mask));
     plan_reduction(&in->shape, mask, &plan);
@@ -293,9 +293,9 @@ hone_status hn_ref_arg_extreme(hone_error *err, const hn_call *call) {
     hn_class class = hn_dtype_class(in->dtype);
     int64_t dim = in->shape.dims[axis], inner = hn_span(&in->shape, axis + 1, in->shape.rank);
     int64_t total = hn_tensor_count(call->outputs[0]), *out = call->outputs[0]->data;
-    if (total && !dim) HN_NODE_FAIL(err, call->node, HONE_ERR_INPUT, "axis %d is empty", axis);
+    if (total && !dim) HN_FAIL_NODE(err, HONE_ERR_INPUT, call->node, "axis %d is empty", axis);
     if (!hn_dtype_is_plain(in->dtype))
-        HN_NODE_FAIL(err, call->node, HONE_ERR_UNSUPPORTED, "the operator does not take %s",
+        HN_FAIL_NODE(err, HONE_ERR_UNSUPPORTED, call->node, "the operator does not take %s",
                      hn_dtype_name(in->dtype));
     for (int64_t at = 0; at < total; at++) {
         int64_t start = at / inner * dim * inner + at % inner, best = 0;
@@ -359,10 +359,10 @@ hone_status hn_ref_top_k(hone_error *err, const hn_call *call) {
     int64_t dim = in->shape.dims[axis], k = any->shape.dims[axis];
     int64_t inner = hn_span(&in->shape, axis + 1, in->shape.rank);
     if (!hn_dtype_is_plain(in->dtype))
-        HN_NODE_FAIL(err, call->node, HONE_ERR_UNSUPPORTED, "the operator does not take %s",
+        HN_FAIL_NODE(err, HONE_ERR_UNSUPPORTED, call->node, "the operator does not take %s",
                      hn_dtype_name(in->dtype));
     if (k > dim)
-        HN_NODE_FAIL(err, call->node, HONE_ERR_INPUT, "k is %lld for an axis of %lld", (long long)k,
+        HN_FAIL_NODE(err, HONE_ERR_INPUT, call->node, "k is %lld for an axis of %lld", (long long)k,
                      (long long)dim);
     if (!hn_tensor_count(any)) return HONE_OK;
     top_order order = {hn_dtype_class(in->dtype), hn_op_int(call->node, "largest") != 0};
@@ -402,7 +402,7 @@ hone_status hn_ref_cumulative(hone_error *err, const hn_call *call) {
     hn_tensor *out = call->outputs[0];
     int axis;
     if (hn_tensor_count(call->inputs[1]) != 1 || !hn_dtype_is_plain(in->dtype))
-        HN_NODE_FAIL(err, call->node, HONE_ERR_INPUT, "the axis is not one number, or %s is not a number",
+        HN_FAIL_NODE(err, HONE_ERR_INPUT, call->node, "the axis is not one number, or %s is not a number",
                      hn_dtype_name(in->dtype));
     HN_TRY(hn_call_axis(err, call, hn_tensor_get_i64(call->inputs[1], 0), in->shape.rank, &axis));
     bool exclusive = hn_op_int(call->node, "exclusive") != 0;

@@ -13,7 +13,7 @@ static void copy_elems(hn_infer *ctx) {
 
 static hn_status rank_limit(hone_error *err, const hn_infer *ctx, int64_t rank) {
     if (rank > HN_MAX_RANK)
-        HN_NODE_FAIL(err, ctx->node, HONE_ERR_LIMIT, "gives %lld dims, the limit is %d",
+        HN_FAIL_NODE(err, HONE_ERR_LIMIT, ctx->node, "gives %lld dims, the limit is %d",
                      (long long)rank, HN_MAX_RANK);
     return HONE_OK;
 }
@@ -88,7 +88,7 @@ hone_status hn_infer_size(hone_error *err, hn_infer *ctx) {
     const hn_type *type = &ctx->node->inputs[0]->type;
     hn_infer_set(ctx, 0, HN_I64, 0, NULL);
     if (type->rank < 0) return HONE_OK;
-    hn_dim size = hn_dims_product(ctx->dims, type->dims, 0, type->rank);
+    hn_dim size = hn_infer_product(ctx->dims, type->dims, 0, type->rank);
     hn_infer_set_elems(ctx, 0, &size, 1);
     return HONE_OK;
 }
@@ -111,9 +111,9 @@ hone_status hn_ref_copy(hone_error *err, const hn_call *call) {
     const hn_tensor *in = call->inputs[0];
     hn_tensor *out = call->outputs[0];
     if (in->dtype == HN_STRING)
-        HN_NODE_FAIL(err, call->node, HONE_ERR_UNSUPPORTED, "string tensors are not supported");
+        HN_FAIL_NODE(err, HONE_ERR_UNSUPPORTED, call->node, "string tensors are not supported");
     if (in->bytes != out->bytes)
-        HN_NODE_FAIL(err, call->node, HONE_ERR_INPUT, "%zu bytes do not fill %zu", in->bytes,
+        HN_FAIL_NODE(err, HONE_ERR_INPUT, call->node, "%zu bytes do not fill %zu", in->bytes,
                      out->bytes);
     if (in->bytes && in->data != out->data) memcpy(out->data, in->data, in->bytes);
     return HONE_OK;
@@ -143,8 +143,8 @@ static hn_dim remaining_dim(hn_infer *ctx, const hn_type *in, const hn_dim *out,
 
 static hn_status check_count(hone_error *err, hn_infer *ctx, const hn_type *in, const hn_dim *out,
                              int rank) {
-    hn_dim before = hn_dims_product(ctx->dims, in->dims, 0, in->rank);
-    hn_dim after = hn_dims_product(ctx->dims, out, 0, rank);
+    hn_dim before = hn_infer_product(ctx->dims, in->dims, 0, in->rank);
+    hn_dim after = hn_infer_product(ctx->dims, out, 0, rank);
     if (hn_dim_is_const(before) && hn_dim_is_const(after) && before != after)
         HN_BAD_NODE(err, ctx->node, "%lld elements cannot take a shape of %lld", (long long)before,
                     (long long)after);
@@ -304,8 +304,8 @@ hone_status hn_infer_flatten(hone_error *err, hn_infer *ctx) {
     if (axis < -(int64_t)type->rank || axis > type->rank)
         HN_BAD_NODE(err, ctx->node, "axis %lld is outside of rank %d", (long long)axis, type->rank);
     int split = (int)(axis < 0 ? axis + type->rank : axis);
-    dims[0] = hn_dims_product(ctx->dims, type->dims, 0, split);
-    dims[1] = hn_dims_product(ctx->dims, type->dims, split, type->rank);
+    dims[0] = hn_infer_product(ctx->dims, type->dims, 0, split);
+    dims[1] = hn_infer_product(ctx->dims, type->dims, split, type->rank);
     hn_infer_set(ctx, 0, type->dtype, 2, dims);
     copy_elems(ctx);
     return HONE_OK;
@@ -331,7 +331,7 @@ hone_status hn_ref_dropout(hone_error *err, const hn_call *call) {
         return out ? hn_ref_copy(err, call) : HONE_OK;
     }
     if (!(drop >= 0 && drop < 1))
-        HN_NODE_FAIL(err, call->node, HONE_ERR_INPUT, "the ratio is outside of 0 to 1");
+        HN_FAIL_NODE(err, HONE_ERR_INPUT, call->node, "the ratio is outside of 0 to 1");
     hn_rng rng = hn_rng_seed(call->seed);
     int64_t count = hn_tensor_count(in);
     for (int64_t i = 0; i < count; i++) {
@@ -454,7 +454,7 @@ hone_status hn_infer_constant(hone_error *err, hn_infer *ctx) {
     case HN_ATTR_FLOAT: hn_infer_set(ctx, 0, HN_F32, 0, NULL); break;
     case HN_ATTR_FLOATS: hn_infer_set(ctx, 0, HN_F32, 1, &length); break;
     default:
-        HN_NODE_FAIL(err, node, HONE_ERR_UNSUPPORTED, "attribute '%s' is not supported", attr->name);
+        HN_FAIL_NODE(err, HONE_ERR_UNSUPPORTED, node, "attribute '%s' is not supported", attr->name);
     }
     return HONE_OK;
 }
@@ -468,7 +468,7 @@ hone_status hn_ref_constant(hone_error *err, const hn_call *call) {
                        : attr->type == HN_ATTR_INTS  ? (const void *)attr->ints
                                                      : (const void *)attr->floats;
     if (out->dtype == HN_STRING)
-        HN_NODE_FAIL(err, call->node, HONE_ERR_UNSUPPORTED, "string tensors are not supported");
+        HN_FAIL_NODE(err, HONE_ERR_UNSUPPORTED, call->node, "string tensors are not supported");
     if (out->bytes) memcpy(out->data, from, out->bytes);
     return HONE_OK;
 }
@@ -488,7 +488,7 @@ hone_status hn_infer_constant_of_shape(hone_error *err, hn_infer *ctx) {
     HN_TRY(hn_infer_dims_input(err, ctx, ctx->node->inputs[0], &rank, dims));
     hn_infer_set(ctx, 0, value ? value->dtype : HN_F32, rank, dims);
     if (rank < 0) return HONE_OK;
-    hn_dim total = hn_dims_product(ctx->dims, dims, 0, rank);
+    hn_dim total = hn_infer_product(ctx->dims, dims, 0, rank);
     if (!hn_dim_is_const(total) || total > HN_ELEMS_MAX) return HONE_OK;
     if (value && hn_dtype_is_float(value->dtype) &&
         hn_tensor_get_f64(value, 0) != (double)hn_tensor_get_i64(value, 0))
@@ -506,7 +506,7 @@ hone_status hn_ref_constant_of_shape(hone_error *err, const hn_call *call) {
     if (out->bytes) memset(out->data, 0, out->bytes);
     if (!value) return HONE_OK;
     if (!hn_dtype_is_plain(out->dtype))
-        HN_NODE_FAIL(err, call->node, HONE_ERR_UNSUPPORTED, "%s is not supported",
+        HN_FAIL_NODE(err, HONE_ERR_UNSUPPORTED, call->node, "%s is not supported",
                      hn_dtype_name(out->dtype));
     hn_cell cells[HN_CHUNK];
     hn_class class = hn_dtype_class(out->dtype);
@@ -522,7 +522,7 @@ static hn_status range_count(hone_error *err, hn_infer *ctx, const double *numbe
     double count = ceil((number[1] - number[0]) / number[2]);
     if (number[2] == 0) HN_BAD_NODE(err, ctx->node, "the step is 0");
     if (count > 0x1p53)
-        HN_NODE_FAIL(err, ctx->node, HONE_ERR_LIMIT, "gives %.3g elements", count);
+        HN_FAIL_NODE(err, HONE_ERR_LIMIT, ctx->node, "gives %.3g elements", count);
     *out_count = count > 0 ? (int64_t)count : 0;
     return HONE_OK;
 }

@@ -85,7 +85,7 @@ hone_status hn_ref_mel_weights(hone_error *err, const hn_call *call) {
     double low = log1p(hn_tensor_get_f64(call->inputs[3], 0) / 700);
     double high = log1p(hn_tensor_get_f64(call->inputs[4], 0) / 700);
     if (!(rate > 0) || !(high >= low) || !isfinite(high))
-        HN_NODE_FAIL(err, call->node, HONE_ERR_INPUT, "the rate and the edges make no sense");
+        HN_FAIL_NODE(err, HONE_ERR_INPUT, call->node, "the rate and the edges make no sense");
     double step = (high - low) / (double)(bands + 2);
     if (out->bytes) memset(out->data, 0, out->bytes);
     for (int64_t b = 0; b < bands; b++) {
@@ -297,7 +297,7 @@ hone_status hn_ref_stft(hone_error *err, const hn_call *call) {
     if (!hn_tensor_count(out)) return HONE_OK;
     if (step < 1 || length < 1 || length > signal || parts < 1 || parts > 2 ||
         (window && hn_tensor_count(window) != length))
-        HN_NODE_FAIL(err, call->node, HONE_ERR_INPUT, "frame step, length and window do not fit");
+        HN_FAIL_NODE(err, HONE_ERR_INPUT, call->node, "frame step, length and window do not fit");
     fourier f;
     HN_TRY(fourier_new(err, length, false, &f));
     int64_t frames = out->shape.dims[1], bins = out->shape.dims[2], at = 0;
