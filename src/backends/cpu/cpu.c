@@ -76,6 +76,12 @@ hn_status cpu_state_get(hone_error *err, cpu_state **out_cpu) {
         g_cpu.ew = g_cpu.isa >= CPU_ISA_AVX512 ? &hn_k_elementwise_avx512
                    : g_cpu.isa >= CPU_ISA_AVX2 ? &hn_k_elementwise_avx2
                                                : &hn_k_elementwise_ref;
+        g_cpu.rows = g_cpu.isa >= CPU_ISA_AVX512 ? &hn_k_rows_avx512
+                     : g_cpu.isa >= CPU_ISA_AVX2 ? &hn_k_rows_avx2
+                                                 : &hn_k_rows_ref;
+        g_cpu.rnn = g_cpu.isa >= CPU_ISA_AVX512 ? &hn_k_rnn_avx512
+                    : g_cpu.isa >= CPU_ISA_AVX2 ? &hn_k_rnn_avx2
+                                                : &hn_k_rnn_ref;
 #define CPU_OP_SET(name) g_cpu.op.name = hn_op_find("", #name);
         CPU_OPS(CPU_OP_SET)
 #undef CPU_OP_SET

@@ -9,6 +9,8 @@
 #define HN_CPU_INT_H
 #include "backends/backend.h"
 #include "kernels/cpu/elementwise.h"
+#include "kernels/cpu/rnn.h"
+#include "kernels/cpu/rows.h"
 #include "libs/dnnl.h"
 
 // Levels of hn_kernel rows: what the CPU must have.
@@ -34,6 +36,8 @@ typedef struct cpu_state {
     dnnl_engine_t engine;
     dnnl_stream_t stream;
     const hn_k_elementwise *ew;
+    const hn_k_rows *rows;
+    const hn_k_rnn *rnn;
     cpu_ops op;
     char device[96], library[32];
 } cpu_state;

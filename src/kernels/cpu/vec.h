@@ -36,7 +36,7 @@ V_INLINE vi v_seti(int32_t x) { return x + (vi){0}; }
 // The first n < VN lanes; the rest are zero.
 V_INLINE vf v_load_n(const float *p, int64_t n) {
 #if VN == 16
-    return (vf)_mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), p);
+    return (vf)_mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1u), p);
 #else
     vf v = {0};
     for (int64_t i = 0; i < n; i++)
