@@ -11,7 +11,7 @@
 
 static const cpu_row k_rows[] = {
 #define HN_KERNEL(domain, op, variant, isa, dnnl, select)                                          \
-    {domain, op, variant, CPU_ISA_##isa, dnnl, select},
+    {domain, op, variant, HN_ISA_##isa, dnnl, select},
 #include "kernels/kernels.def"
 #undef HN_KERNEL
 };
@@ -28,18 +28,6 @@ static int16_t g_first_row[HN_OP_END + 2];
 static pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
 static cpu_state g_cpu;
 static bool g_ready;
-
-static cpu_isa detect_isa(void) {
-    __builtin_cpu_init();
-    cpu_isa isa = CPU_ISA_REF;
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) isa = CPU_ISA_AVX2;
-    if (isa == CPU_ISA_AVX2 && __builtin_cpu_supports("avx512f") &&
-        __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-        __builtin_cpu_supports("avx512dq"))
-        isa = CPU_ISA_AVX512;
-    if (isa == CPU_ISA_AVX512 && __builtin_cpu_supports("avx512vnni")) isa = CPU_ISA_VNNI;
-    return isa;
-}
 
 static void index_rows(void) {
     int16_t next = 0;
@@ -60,6 +48,11 @@ static void open_dnnl(cpu_state *cpu) {
         api->dnnl_engine_destroy(cpu->engine);
         return;
     }
+    // The setting `isa` caps the library too; it must be said before the first primitive.
+    static const dnnl_cpu_isa_t caps[] = {dnnl_cpu_isa_sse41, dnnl_cpu_isa_avx2,
+                                          dnnl_cpu_isa_avx512_core, dnnl_cpu_isa_avx512_core_vnni,
+                                          dnnl_cpu_isa_all};
+    if (cpu->isa < HN_ISA_AMX && api->dnnl_set_max_cpu_isa) api->dnnl_set_max_cpu_isa(caps[cpu->isa]);
     // Kernels own their primitives; the library's cache would keep code and scratch alive.
     if (api->dnnl_set_primitive_cache_capacity) api->dnnl_set_primitive_cache_capacity(0);
     const dnnl_version_t *version = api->dnnl_version();
@@ -72,19 +65,21 @@ hn_status cpu_state_get(hone_error *err, cpu_state **out_cpu) {
     (void)err;
     pthread_mutex_lock(&g_lock);
     if (!g_ready) {
-        g_cpu.isa = detect_isa();
-        g_cpu.ew = g_cpu.isa >= CPU_ISA_AVX512 ? &hn_k_elementwise_avx512
-                   : g_cpu.isa >= CPU_ISA_AVX2 ? &hn_k_elementwise_avx2
+        g_cpu.isa = hn_cpu_isa();
+        g_cpu.ew = g_cpu.isa >= HN_ISA_AVX512 ? &hn_k_elementwise_avx512
+                   : g_cpu.isa >= HN_ISA_AVX2 ? &hn_k_elementwise_avx2
                                                : &hn_k_elementwise_ref;
-        g_cpu.rows = g_cpu.isa >= CPU_ISA_AVX512 ? &hn_k_rows_avx512
-                     : g_cpu.isa >= CPU_ISA_AVX2 ? &hn_k_rows_avx2
+        g_cpu.rows = g_cpu.isa >= HN_ISA_AVX512 ? &hn_k_rows_avx512
+                     : g_cpu.isa >= HN_ISA_AVX2 ? &hn_k_rows_avx2
                                                  : &hn_k_rows_ref;
-        g_cpu.rnn = g_cpu.isa >= CPU_ISA_AVX512 ? &hn_k_rnn_avx512
-                    : g_cpu.isa >= CPU_ISA_AVX2 ? &hn_k_rnn_avx2
+        g_cpu.rnn = g_cpu.isa >= HN_ISA_AVX512 ? &hn_k_rnn_avx512
+                    : g_cpu.isa >= HN_ISA_AVX2 ? &hn_k_rnn_avx2
                                                 : &hn_k_rnn_ref;
 #define CPU_OP_SET(name) g_cpu.op.name = hn_op_find("", #name);
         CPU_OPS(CPU_OP_SET)
 #undef CPU_OP_SET
+        snprintf(g_cpu.device, sizeof g_cpu.device, "%s (%s)", hn_cpu_get()->model,
+                 hn_isa_name(g_cpu.isa));
         open_dnnl(&g_cpu);
         index_rows();
         g_ready = true;
@@ -201,8 +196,7 @@ static hone_status cpu_sync(hone_error *err, hn_backend *backend) {
 
 static void cpu_info(hn_backend *backend, hn_backend_info *out_info) {
     cpu_state *cpu = backend->state;
-    static const char *const names[] = {"ref", "avx2", "avx512", "vnni", "amx"};
-    *out_info = (hn_backend_info){"cpu", names[cpu->isa], cpu->library};
+    *out_info = (hn_backend_info){"cpu", cpu->device, cpu->library};
 }
 
 static const char *const k_passes[] = {NULL};

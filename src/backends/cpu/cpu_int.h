@@ -12,9 +12,7 @@
 #include "kernels/cpu/rnn.h"
 #include "kernels/cpu/rows.h"
 #include "libs/dnnl.h"
-
-// Levels of hn_kernel rows: what the CPU must have.
-typedef enum cpu_isa { CPU_ISA_REF, CPU_ISA_AVX2, CPU_ISA_AVX512, CPU_ISA_VNNI, CPU_ISA_AMX } cpu_isa;
+#include "probe/cpu.h"
 
 // Operators the selecting code asks for by name; 0 where the op table lacks one.
 #define CPU_OPS(X)                                                                                 \
@@ -31,7 +29,7 @@ typedef struct cpu_ops {
 } cpu_ops;
 
 typedef struct cpu_state {
-    cpu_isa isa;
+    hn_isa isa;
     const hn_dnnl *dnnl; // NULL: oneDNN is not there
     dnnl_engine_t engine;
     dnnl_stream_t stream;
@@ -47,7 +45,7 @@ typedef hone_status (*cpu_select_fn)(hone_error *err, cpu_state *cpu, const hn_s
 
 typedef struct cpu_row {
     const char *domain, *op, *variant;
-    cpu_isa isa;
+    hn_isa isa;
     bool dnnl; // needs oneDNN
     cpu_select_fn select;
 } cpu_row;
