@@ -475,3 +475,73 @@ hone_status own_gather_select(hone_error *err, cpu_state *cpu, const hn_select *
     *out_kernel = &k->base;
     return HONE_OK;
 }
+
+// ---- ScatterND ----------------------------------------------------------------------------------
+typedef struct scatter_kernel {
+    hn_kernel base;
+    const hn_node *node;
+    int64_t count, depth;       // index tuples, their length
+    int64_t dims[HN_MAX_RANK], strides[HN_MAX_RANK]; // of the indexed dims, strides in slices
+    size_t slice_bytes, data_bytes;
+} scatter_kernel;
+
+static hone_status scatter_run(hone_error *err, hn_kernel *kernel, const hn_args *args) {
+    scatter_kernel *k = (scatter_kernel *)kernel;
+    const int64_t *index = args->inputs[1];
+    const char *updates = args->inputs[2];
+    char *out = args->outputs[0];
+    if (out != args->inputs[0]) memcpy(out, args->inputs[0], k->data_bytes);
+    for (int64_t i = 0; i < k->count; i++) {
+        int64_t at = 0;
+        for (int64_t d = 0; d < k->depth; d++) {
+            int64_t v = index[i * k->depth + d];
+            if (v < 0) v += k->dims[d];
+            if (v < 0 || v >= k->dims[d]) {
+                char label[160];
+                HN_FAIL(err, HONE_ERR_INPUT, "%s: index %lld is outside a dim of size %lld",
+                        hn_node_label(k->node, label, sizeof label), (long long)v,
+                        (long long)k->dims[d]);
+            }
+            at += v * k->strides[d];
+        }
+        char *to = out + (size_t)at * k->slice_bytes;
+        const char *from = updates + (size_t)i * k->slice_bytes;
+        if (k->slice_bytes == 4) memcpy(to, from, 4);
+        else memcpy(to, from, k->slice_bytes);
+    }
+    return HONE_OK;
+}
+static const hn_kernel_ops k_scatter_ops = {sizeof(hn_kernel_ops), NULL, scatter_run,
+                                            cpu_kernel_destroy};
+
+hone_status own_scatter_nd_select(hone_error *err, cpu_state *cpu, const hn_select *what,
+                                  hn_kernel **out_kernel) {
+    (void)cpu;
+    const hn_node *node = what->node;
+    cpu_value x, y, index, updates;
+    if (!read_pair(node, &x, &y) || !cpu_in(node, 1, &index) || !cpu_in(node, 2, &updates) ||
+        index.dtype != HN_I64 || index.shape.rank < 1 ||
+        !hn_slice_eq(hn_node_string(node, "reduction", "none"), "none"))
+        return HONE_ERR_UNSUPPORTED;
+    int64_t depth = index.shape.dims[index.shape.rank - 1];
+    if (depth < 1 || depth > x.shape.rank || x.count == 0) return HONE_ERR_UNSUPPORTED;
+    scatter_kernel *k = cpu_kernel_new(sizeof *k, &k_scatter_ops);
+    if (!k) HN_NOMEM(err, "selecting a kernel");
+    k->node = node;
+    k->depth = depth;
+    k->count = index.count / depth;
+    k->slice_bytes = k->data_bytes = hn_dtype_bytes(x.dtype);
+    for (int i = 0; i < x.shape.rank; i++) {
+        k->data_bytes *= (size_t)x.shape.dims[i];
+        if (i >= depth) k->slice_bytes *= (size_t)x.shape.dims[i];
+    }
+    int64_t stride = 1;
+    for (int64_t d = depth - 1; d >= 0; d--) {
+        k->dims[d] = x.shape.dims[d];
+        k->strides[d] = stride;
+        stride *= x.shape.dims[d];
+    }
+    k->base.inplace_input[0] = 0;
+    *out_kernel = &k->base;
+    return HONE_OK;
+}
