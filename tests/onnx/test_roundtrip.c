@@ -7,8 +7,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#pragma weak hn_module_print // until the text form is there
-
 static hone_status read_all(hone_error *err, const char *path, char **out_data, size_t *out_bytes) {
     return hn_file_read(err, path, (size_t)1 << 31, out_data, out_bytes);
 }
@@ -16,7 +14,7 @@ static hone_status read_all(hone_error *err, const char *path, char **out_data, 
 // Text form of a module; verified first.
 static hone_status text_of(hone_error *err, const hn_module *module, hn_str *out_text) {
     HN_TRY(hn_module_verify(err, module));
-    if (hn_module_print) hn_module_print(out_text, module);
+    hn_module_print(out_text, module);
     return HONE_OK;
 }
 
