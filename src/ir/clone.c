@@ -40,10 +40,13 @@ static bool clone_value(cloner *c, const hn_value *from, hn_graph *graph) {
     return true;
 }
 
-static bool clone_subgraphs(cloner *c, const hn_node *from, hn_node *to) {
+static bool clone_attrs(cloner *c, const hn_node *from, hn_node *to) {
     for (int i = 0; i < from->attr_count; i++) {
         const hn_attr *attr = &from->attrs[i];
-        if (attr->type != HN_ATTR_GRAPH) continue;
+        if (attr->type != HN_ATTR_GRAPH) {
+            if (!hn_node_copy_attr(to, attr)) return false;
+            continue;
+        }
         hn_graph *graph = hn_graph_new(c->to, to);
         if (!graph || !hn_node_set_graph(to, attr->name, graph)) return false;
         if (!clone_graph(c, attr->graph, graph)) return false;
@@ -60,11 +63,16 @@ static bool clone_node(cloner *c, const hn_node *from, hn_graph *graph) {
             return false;
     for (int i = 0; i < from->output_count; i++)
         hn_node_set_output(node, i, from->outputs[i] ? c->map[from->outputs[i]->id] : NULL);
-    if (!hn_node_copy_attrs(node, from) || !clone_subgraphs(c, from, node)) return false;
+    if (!clone_attrs(c, from, node)) return false;
     if (!(node->name = hn_arena_strdup(&c->to->arena, from->name))) return false;
     node->id = from->id;
     node->compute = from->compute;
     memcpy(node->post, from->post, sizeof node->post);
+    for (int i = 0; i < from->post_count; i++) {
+        if (!from->post[i].op_type) continue;
+        node->post[i].op_type = hn_arena_strdup(&c->to->arena, from->post[i].op_type);
+        if (!node->post[i].op_type) return false;
+    }
     node->post_count = from->post_count;
     node->base_input_count = from->base_input_count;
     return true;

@@ -404,6 +404,14 @@ hn_dim hn_dims_symbol_at(const hn_dims *dims, size_t index) {
     return dims->atoms.data[dims->symbols.data[index]].self;
 }
 
+void hn_dim_set_range(hn_dims *dims, hn_dim symbol, int64_t lo, int64_t hi, int64_t divisor) {
+    if (!dim_symbol_atom(dims, symbol)) return;
+    dim_atom *atom = &dims->atoms.data[dim_expr_of(dims, symbol)->terms[0].atom];
+    atom->lo = lo;
+    atom->hi = hi;
+    atom->divisor = divisor > 0 ? divisor : 1;
+}
+
 void hn_dim_narrow(hn_dims *dims, hn_dim symbol, int64_t lo, int64_t hi, int64_t divisor) {
     if (!dim_symbol_atom(dims, symbol)) return;
     dim_atom *atom = &dims->atoms.data[dim_expr_of(dims, symbol)->terms[0].atom];

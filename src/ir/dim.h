@@ -24,6 +24,8 @@ hn_dims *hn_dims_clone(const hn_dims *dims); // equal handles mean the same; NUL
 #define HN_DIM_FAILED INT64_MIN
 hn_dim hn_dim_symbol(hn_dims *dims, const char *name);
 hn_dim hn_dim_fresh(hn_dims *dims, int64_t lo, int64_t hi);
+// Replaces what is known of a symbol, before anything was built from it.
+void hn_dim_set_range(hn_dims *dims, hn_dim symbol, int64_t lo, int64_t hi, int64_t divisor);
 void hn_dim_narrow(hn_dims *dims, hn_dim symbol, int64_t lo, int64_t hi, int64_t divisor);
 
 hn_dim hn_dim_add(hn_dims *dims, hn_dim a, hn_dim b);

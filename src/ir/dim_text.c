@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Text form of dims: see dim.h. Precedence as in Python: * // % bind tighter than + and -.
 #include "ir/dim_int.h"
+#include <stdlib.h>
 
 // ---- printing -----------------------------------------------------------------------------------
 
@@ -15,6 +16,26 @@ static bool is_name(const char *text) {
         if (!name_char(*c, c == text)) return false;
     return *text != 0;
 }
+
+// What commutes is printed in the order of its text, so that equal dims of different tables, whose
+// atoms were made in another order, print equally.
+typedef struct piece {
+    hn_str text;
+    int64_t factor;
+} piece;
+
+static int by_text(const void *a, const void *b) {
+    return strcmp(hn_str_get(&((const piece *)a)->text), hn_str_get(&((const piece *)b)->text));
+}
+
+static void sort_pieces(hn_str *out, piece *pieces, int count) {
+    for (int i = 0; i < count; i++)
+        if (pieces[i].text.failed) out->failed = true;
+    qsort(pieces, (size_t)count, sizeof *pieces, by_text);
+}
+
+static void print_product(hn_str *out, const hn_dims *dims, const dim_atom *atom);
+static void print_extreme(hn_str *out, const hn_dims *dims, const dim_atom *atom);
 
 static void print_atom(hn_str *out, const hn_dims *dims, uint32_t index, bool nested) {
     const dim_atom *atom = &dims->atoms.data[index];
@@ -36,10 +57,7 @@ static void print_atom(hn_str *out, const hn_dims *dims, uint32_t index, bool ne
         }
         return;
     case DIM_PRODUCT:
-        for (int i = 0; i < atom->factor_count; i++) {
-            if (i) hn_str_append(out, "*");
-            print_atom(out, dims, atom->factors[i], true);
-        }
+        print_product(out, dims, atom);
         return;
     case DIM_FLOORDIV:
     case DIM_MOD:
@@ -51,14 +69,30 @@ static void print_atom(hn_str *out, const hn_dims *dims, uint32_t index, bool ne
         if (!hn_dim_is_const(atom->b) || atom->b < 0) hn_str_append(out, ")");
         if (wrap) hn_str_append(out, ")");
         return;
-    default:
-        hn_str_append(out, atom->kind == DIM_MIN ? "min(" : "max(");
-        hn_dim_print(out, dims, atom->a);
-        hn_str_append(out, ",");
-        hn_dim_print(out, dims, atom->b);
-        hn_str_append(out, ")");
-        return;
+    default: print_extreme(out, dims, atom); return;
     }
+}
+
+static void print_product(hn_str *out, const hn_dims *dims, const dim_atom *atom) {
+    piece pieces[DIM_MAX_DEGREE] = {0};
+    for (int i = 0; i < atom->factor_count; i++)
+        print_atom(&pieces[i].text, dims, atom->factors[i], true);
+    sort_pieces(out, pieces, atom->factor_count);
+    for (int i = 0; i < atom->factor_count; i++) {
+        hn_str_printf(out, "%s%s", i ? "*" : "", hn_str_get(&pieces[i].text));
+        hn_str_free(&pieces[i].text);
+    }
+}
+
+static void print_extreme(hn_str *out, const hn_dims *dims, const dim_atom *atom) {
+    piece pieces[2] = {0};
+    hn_dim_print(&pieces[0].text, dims, atom->a);
+    hn_dim_print(&pieces[1].text, dims, atom->b);
+    sort_pieces(out, pieces, 2);
+    hn_str_printf(out, "%s(%s,%s)", atom->kind == DIM_MIN ? "min" : "max",
+                  hn_str_get(&pieces[0].text), hn_str_get(&pieces[1].text));
+    hn_str_free(&pieces[0].text);
+    hn_str_free(&pieces[1].text);
 }
 
 void hn_dim_print(hn_str *out, const hn_dims *dims, hn_dim dim) {
@@ -71,14 +105,21 @@ void hn_dim_print(hn_str *out, const hn_dims *dims, hn_dim dim) {
         return;
     }
     const dim_expr *e = dim_expr_of(dims, dim);
+    piece pieces[DIM_MAX_TERMS] = {0};
     for (int i = 0; i < e->count; i++) {
-        int64_t factor = e->terms[i].factor;
+        pieces[i].factor = e->terms[i].factor;
+        print_atom(&pieces[i].text, dims, e->terms[i].atom, pieces[i].factor != 1);
+    }
+    sort_pieces(out, pieces, e->count);
+    for (int i = 0; i < e->count; i++) {
+        int64_t factor = pieces[i].factor;
         if (factor < 0) hn_str_append(out, "-");
         else if (i) hn_str_append(out, "+");
         if (factor != 1 && factor != -1)
             hn_str_printf(out, "%llu*", (unsigned long long)(factor < 0 ? 0 - (uint64_t)factor
                                                                         : (uint64_t)factor));
-        print_atom(out, dims, e->terms[i].atom, factor != 1);
+        hn_str_append(out, hn_str_get(&pieces[i].text));
+        hn_str_free(&pieces[i].text);
     }
     if (e->constant) hn_str_printf(out, "%+lld", (long long)e->constant);
 }

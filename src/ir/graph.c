@@ -510,34 +510,34 @@ bool hn_node_set_graph(hn_node *node, const char *name, hn_graph *graph) {
     return true;
 }
 
-bool hn_node_copy_attrs(hn_node *node, const hn_node *from) {
-    for (int i = 0; i < from->attr_count; i++) {
-        const hn_attr *a = &from->attrs[i];
-        hn_slice text;
-        hn_attr *copy;
-        bool ok = true;
-        switch (a->type) {
-        case HN_ATTR_INT: ok = hn_node_set_int(node, a->name, a->i); break;
-        case HN_ATTR_FLOAT: ok = hn_node_set_float(node, a->name, a->f); break;
-        case HN_ATTR_INTS: ok = hn_node_set_ints(node, a->name, a->ints, a->count); break;
-        case HN_ATTR_FLOATS: ok = hn_node_set_floats(node, a->name, a->floats, a->count); break;
-        case HN_ATTR_STRINGS: ok = hn_node_set_strings(node, a->name, a->strings, a->count); break;
-        case HN_ATTR_STRING:
-            ok = copy_slice(node->graph->module, a->s, &text);
-            copy = ok ? hn_node_add_attr(node, a->name, HN_ATTR_STRING) : NULL;
-            if (copy) copy->s = text;
-            ok = copy != NULL;
-            break;
-        case HN_ATTR_TENSOR: {
-            hn_tensor shared = hn_tensor_ref(a->tensor);
-            ok = hn_node_set_tensor(node, a->name, &shared);
-            hn_tensor_free(&shared);
-            break;
-        }
-        case HN_ATTR_GRAPH: break;
-        }
-        if (!ok) return false;
+bool hn_node_copy_attr(hn_node *node, const hn_attr *a) {
+    hn_slice text;
+    hn_attr *copy;
+    switch (a->type) {
+    case HN_ATTR_INT: return hn_node_set_int(node, a->name, a->i);
+    case HN_ATTR_FLOAT: return hn_node_set_float(node, a->name, a->f);
+    case HN_ATTR_INTS: return hn_node_set_ints(node, a->name, a->ints, a->count);
+    case HN_ATTR_FLOATS: return hn_node_set_floats(node, a->name, a->floats, a->count);
+    case HN_ATTR_STRINGS: return hn_node_set_strings(node, a->name, a->strings, a->count);
+    case HN_ATTR_STRING:
+        if (!copy_slice(node->graph->module, a->s, &text)) return false;
+        copy = hn_node_add_attr(node, a->name, HN_ATTR_STRING);
+        if (copy) copy->s = text;
+        return copy != NULL;
+    case HN_ATTR_TENSOR: {
+        hn_tensor shared = hn_tensor_ref(a->tensor);
+        bool ok = hn_node_set_tensor(node, a->name, &shared);
+        hn_tensor_free(&shared);
+        return ok;
     }
+    case HN_ATTR_GRAPH: return true;
+    }
+    return false;
+}
+
+bool hn_node_copy_attrs(hn_node *node, const hn_node *from) {
+    for (int i = 0; i < from->attr_count; i++)
+        if (!hn_node_copy_attr(node, &from->attrs[i])) return false;
     return true;
 }
 

@@ -84,6 +84,7 @@ typedef struct hn_attr {
 // Reference semantics: run the node, then each step by the element-wise op's reference.
 typedef struct hn_post {
     hn_op op;          // an op with the ELEMENTWISE trait, QuantizeLinear or DequantizeLinear
+    const char *op_type; // its name (static text or in the module's arena), for the text form
     int input;         // index into node->inputs of the other operand, -1: unary
     bool swapped;      // acc is the second operand
     int scale, zero;   // other operand is quantised: indices of its scale and zero point, or -1;
@@ -196,6 +197,7 @@ bool hn_node_set_floats(hn_node *node, const char *name, const float *values, in
 bool hn_node_set_strings(hn_node *node, const char *name, const hn_slice *values, int64_t count);
 bool hn_node_set_tensor(hn_node *node, const char *name, hn_tensor *tensor); // takes it over
 bool hn_node_set_graph(hn_node *node, const char *name, hn_graph *graph);    // its parent is node
+bool hn_node_copy_attr(hn_node *node, const hn_attr *attr);  // a sub-graph is left out
 bool hn_node_copy_attrs(hn_node *node, const hn_node *from); // all but sub-graphs
 // Unlinks the node, drops its uses; its outputs must be unused. Sub-graphs on it go as well.
 void hn_node_remove(hn_node *node);
@@ -239,8 +241,8 @@ hn_status hn_module_verify(hone_error *err, const hn_module *module);
 hn_status hn_graph_sort(hone_error *err, hn_graph *graph);
 
 // Text form (docs/ir-text.md): prints and parses; constants up to 64 elements in full, larger ones
-// as a hash that parses back as seeded random content. Parsing leaves node->op 0: ops/ops.h's
-// hn_ops_resolve fills it in.
+// as a hash that parses back as seeded random content. Printing what was parsed gives the same text.
+// Parsing leaves node->op 0: ops/ops.h's hn_ops_resolve fills it in. elems are not part of it.
 void hn_module_print(hn_str *out, const hn_module *module);
 hn_status hn_module_parse(hone_error *err, const char *text, hn_module **out_module);
 #endif

@@ -208,6 +208,8 @@ hn_status hn_ops_verify(hone_error *err, const hn_module *module, bool allow_unk
 static void resolve_graph(hn_graph *graph) {
     for (hn_node *node = graph->first; node; node = node->next) {
         node->op = hn_op_find(node->domain, node->op_type);
+        for (int i = 0; i < node->post_count; i++)
+            if (node->post[i].op_type) node->post[i].op = hn_op_find("", node->post[i].op_type);
         for (int i = 0; i < node->attr_count; i++)
             if (node->attrs[i].type == HN_ATTR_GRAPH) resolve_graph(node->attrs[i].graph);
     }

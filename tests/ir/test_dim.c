@@ -130,7 +130,7 @@ static void test_text(void **state) {
     (void)state;
     hn_dims *d = hn_dims_new();
     static const char *const same[] = {"N",          "2*N+1",  "(N+1)//2",      "-N+4",
-                                       "N*M",        "?7",     "min(N,M)",      "\"batch size\"",
+                                       "M*N",        "?7",     "min(M,N)",      "\"batch size\"",
                                        "2*((N)//3)", "-((N)//3)+1", "(N)%(M)",  "\"a\\22b\"",
                                        "-3*N-2",     "-12"};
     for (size_t i = 0; i < HN_COUNT_OF(same); i++) assert_string_equal(text_of(d, parse(d, same[i])), same[i]);
