@@ -3,7 +3,6 @@
 #include "cli/load.h"
 #include "onnx/inspect.h"
 #include <jansson.h>
-#include <stdlib.h>
 
 typedef struct inspect_args {
     const char *path;
@@ -245,11 +244,10 @@ static hn_status print_json(hone_error *err, const inspect_args *a) {
         values_json(m, m->main->outputs.data, m->main->outputs.count), "assumption",
         hn_str_get(&a->assumption), "no_costs_because", a->unbound, "balance", a->balance, "ops",
         ops, "total", row_json(f, &f->total), "plan", plan, "no_plan_because", a->no_plan_why);
-    char *text = root ? json_dumps(root, JSON_INDENT(2)) : NULL;
+    bool written = root && json_dumpf(root, stdout, JSON_INDENT(2)) == 0;
     json_decref(root);
-    if (!text) HN_FAIL(err, HONE_ERR_FORMAT, "the model's names are no UTF-8: no JSON can hold them");
-    printf("%s\n", text);
-    free(text);
+    if (!written) HN_FAIL(err, HONE_ERR_FORMAT, "the model's names are no UTF-8: no JSON can hold them");
+    printf("\n");
     return HONE_OK;
 }
 
