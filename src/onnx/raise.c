@@ -71,11 +71,18 @@ static hn_status set_op(hone_error *err, hn_node *node, const char *op_type) {
     return HONE_OK;
 }
 
-// Inserts a one-output node of the standard domain before `before`.
-static hn_value *insert(hn_node *before, const char *op_type, int version,
-                        hn_value *const *inputs, int count) {
-    hn_node *node = hn_graph_add_node(before->graph, before, hn_op_find("", op_type), op_type, "",
-                                      version, inputs, count, 1);
+static int base_version(const char *op_type, int version, int since);
+
+// Makes a one-output node of the standard domain before `before`, in its canonical form.
+static hn_node *insert_node(hn_graph *graph, hn_node *before, const char *op_type,
+                            hn_value *const *inputs, int count) {
+    hn_op op = hn_op_find("", op_type);
+    int version = base_version(op_type, HN_ONNX_CANONICAL_OPSET, hn_op_get(op)->since);
+    return hn_graph_add_node(graph, before, op, op_type, "", version, inputs, count, 1);
+}
+
+static hn_value *insert(hn_node *before, const char *op_type, hn_value *const *inputs, int count) {
+    hn_node *node = insert_node(before->graph, before, op_type, inputs, count);
     return node ? node->outputs[0] : NULL;
 }
 
@@ -229,9 +236,9 @@ static hone_status raise_group_scale(hone_error *err, hn_node *node, bool *out_d
     hn_value *flat = hn_graph_add_const_i64(node->graph, &channels, 1, false);
     PLACE(axis && expanded && flat);
     for (int i = 1; i < 3; i++) {
-        hn_value *a = insert(node, "Unsqueeze", 13, (hn_value *[]){node->inputs[i], axis}, 2);
-        hn_value *b = a ? insert(node, "Expand", 13, (hn_value *[]){a, expanded}, 2) : NULL;
-        hn_value *c = b ? insert(node, "Reshape", 14, (hn_value *[]){b, flat}, 2) : NULL;
+        hn_value *a = insert(node, "Unsqueeze", (hn_value *[]){node->inputs[i], axis}, 2);
+        hn_value *b = a ? insert(node, "Expand", (hn_value *[]){a, expanded}, 2) : NULL;
+        hn_value *c = b ? insert(node, "Reshape", (hn_value *[]){b, flat}, 2) : NULL;
         PLACE(c);
         hn_node_set_input(node, i, c);
         HN_TRY(hn_infer_node(err, a->producer));
@@ -253,16 +260,16 @@ static hone_status raise_flat_softmax(hone_error *err, hn_node *node, bool *out_
         return HONE_OK;
     }
     hn_value *input = node->inputs[0], *output = node->outputs[0];
-    hn_value *shape = insert(node, "Shape", 15, &input, 1);
-    hn_value *flat = insert(node, "Flatten", 13, &input, 1);
+    hn_value *shape = insert(node, "Shape", &input, 1);
+    hn_value *flat = insert(node, "Flatten", &input, 1);
     PLACE(shape && flat && hn_node_set_int(flat->producer, "axis", axis));
     hn_node_set_input(node, 0, flat);
     PLACE(hn_node_set_int(node, "axis", -1));
     hn_value *matrix = hn_value_new(node->graph, "");
     PLACE(matrix);
     // The old node's output goes to the Reshape behind it: uses and name stay with the value.
-    hn_node *reshape = hn_graph_add_node(node->graph, node->next, hn_op_find("", "Reshape"),
-                                         "Reshape", "", 14, (hn_value *[]){matrix, shape}, 2, 1);
+    hn_node *reshape =
+        insert_node(node->graph, node->next, "Reshape", (hn_value *[]){matrix, shape}, 2);
     PLACE(reshape);
     node->outputs[0] = NULL;
     output->producer = NULL;
@@ -350,6 +357,15 @@ static const raise_row k_rows[] = {
 #undef HN_RAISE
 };
 
+// The lowest version that means the same: that of the last change, or of the row that reads it.
+static int base_version(const char *op_type, int version, int since) {
+    int base = HN_ONNX_MIN_OPSET;
+    for (size_t i = 0; i < HN_COUNT_OF(k_rows); i++)
+        if (k_rows[i].to <= version && k_rows[i].to > base && strcmp(k_rows[i].op, op_type) == 0)
+            base = k_rows[i].to;
+    return since > base ? since : base;
+}
+
 int hn_onnx_valid_until(const char *domain, const char *op_type, int version) {
     if (*domain) return INT_MAX;
     for (size_t i = 0; i < HN_COUNT_OF(k_rows); i++)
@@ -372,16 +388,6 @@ static hn_status raise_node(hone_error *err, hn_node *node) {
     return HONE_OK;
 }
 
-// The lowest version that means the same: that of the last change, or of the row that reads it.
-static int base_version(const hn_node *node, const hn_op_info *info) {
-    int base = HN_ONNX_MIN_OPSET;
-    for (size_t i = 0; i < HN_COUNT_OF(k_rows); i++)
-        if (k_rows[i].to <= node->version && k_rows[i].to > base &&
-            strcmp(k_rows[i].op, node->op_type) == 0)
-            base = k_rows[i].to;
-    return info->since > base ? info->since : base;
-}
-
 // The first attribute that the op's row does not know; NULL: none.
 static const char *unknown_attribute(const hn_node *node, const hn_op_info *info) {
     for (int i = 0; i < node->attr_count; i++) {
@@ -402,13 +408,13 @@ static hn_status settle_node(hone_error *err, hn_node *node, const hn_onnx_optio
     hn_node_label(node, label, sizeof label);
     bool standard = !*node->domain;
     if (node->op == HN_OP_UNKNOWN) {
-        if (standard && !options->no_raise) node->version = base_version(node, info);
+        if (standard && !options->no_raise) node->version = base_version(node->op_type, node->version, info->since);
         return HONE_OK;
     }
     bool fits = !standard || info->since < hn_onnx_valid_until("", node->op_type, node->version);
     const char *attribute = unknown_attribute(node, info);
     if (fits && !attribute) {
-        if (standard && !options->no_raise) node->version = base_version(node, info);
+        if (standard && !options->no_raise) node->version = base_version(node->op_type, node->version, info->since);
         hone_error own = {0};
         hone_status status = hn_infer_node(&own, node);
         // A branch may contradict the shapes at hand and never run: If, Loop and Scan infer their

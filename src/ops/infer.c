@@ -8,7 +8,7 @@
 // A fresh symbol made at every inference would change types that did not change: an old unnamed
 // symbol in the same place is kept.
 static bool is_unnamed(const hn_module *module, hn_dim dim) {
-    return !hn_dim_is_const(dim) && dim != HN_DIM_FAILED && !*hn_dim_symbol_name(module->dims, dim);
+    return hn_dim_is_symbol(module->dims, dim) && !*hn_dim_symbol_name(module->dims, dim);
 }
 
 void hn_infer_set(hn_infer *ctx, int index, hn_dtype dtype, int rank, const hn_dim *dims) {

@@ -11,21 +11,58 @@ static hone_status read_all(hone_error *err, const char *path, char **out_data, 
     return hn_file_read(err, path, (size_t)1 << 31, out_data, out_bytes);
 }
 
-// Text form of a module; verified first.
+// Constants that nothing reads are not written.
+static void drop_unused(hn_module *module) {
+    for (size_t g = 0; g < module->graphs.count; g++) {
+        hn_graph *graph = module->graphs.data[g];
+        for (size_t i = graph->values.count; i-- > 0;) {
+            hn_value *value = graph->values.data[i];
+            if (value->constant && hn_value_unused(value) && !value->overridable)
+                hn_value_remove(value);
+        }
+    }
+}
+
+// Unnamed dims have numbers that mean nothing, and a file cannot hold terms over them: every dim with
+// one in it becomes "?".
+static void append_normal(hn_str *out, const char *text) {
+    while (*text) {
+        size_t plain = strcspn(text, "[");
+        hn_str_append_n(out, text, plain);
+        text += plain;
+        size_t inside = strcspn(text, "]\n");
+        while (inside) {
+            size_t dim = 1 + strcspn(text + 1, ",]\n");
+            bool unnamed = memchr(text, '?', dim) != NULL;
+            hn_str_append_n(out, unnamed ? "?" : text, unnamed ? 1 : dim);
+            text += dim;
+            inside -= dim;
+        }
+    }
+}
+
+// Text form of a module without the header (versions may rise); verified first.
 static hone_status text_of(hone_error *err, const hn_module *module, hn_str *out_text) {
+    hn_str whole = {0};
     HN_TRY(hn_module_verify(err, module));
-    hn_module_print(out_text, module);
+    hn_module_print(&whole, module);
+    const char *graph = strstr(hn_str_get(&whole), "\ngraph \"");
+    if (graph) append_normal(out_text, graph);
+    bool failed = !graph || whole.failed || out_text->failed;
+    hn_str_free(&whole);
+    if (failed) HN_FAIL(err, HONE_ERR_CHECK, "the text form has no graph");
     return HONE_OK;
 }
 
 // Writes the module to `out`, reads that, compares the text forms and the bytes of a second writing.
-static hone_status check(hone_error *err, const hn_module *module, const char *out,
+static hone_status check(hone_error *err, hn_module *module, const char *out,
                          const hn_onnx_options *options) {
     hn_str first = {0}, second = {0};
     hn_module *again = NULL;
     char *a = NULL, *b = NULL, path[1100];
     size_t a_bytes = 0, b_bytes = 0;
     snprintf(path, sizeof path, "%s.again", out);
+    drop_unused(module);
     hone_status status = text_of(err, module, &first);
     if (status == HONE_OK) status = hn_onnx_save(err, module, out);
     if (status == HONE_OK) status = hn_onnx_load(err, out, options, &again);
@@ -98,7 +135,7 @@ static hn_module *save_and_load(const hn_module *module, const char *path,
     return again;
 }
 
-static void expect_round_trip(const hn_module *module) {
+static void expect_round_trip(hn_module *module) {
     hone_error err = {0};
     char text[2048];
     hn_onnx_options options = {.keep_unknown = true};
