@@ -108,19 +108,28 @@ static hone_status parse_equation(hone_error *err, const hn_node *node, const in
     return HONE_OK;
 }
 
+// A label's dims are equal or 1; between two unknown ones that differ nothing can be said.
+static hone_status merge_dims(hone_error *err, const hn_infer *ctx, hn_dim a, hn_dim b,
+                              hn_dim *out_dim) {
+    bool a_const = hn_dim_is_const(a), b_const = hn_dim_is_const(b);
+    if (a == b || b == 1) *out_dim = a;
+    else if (a == 1) *out_dim = b;
+    else if (a_const && b_const) return hn_expect_same(err, ctx, "dims of one label", a, b, NULL);
+    else *out_dim = a_const ? a : b_const ? b : hn_dim_fresh(ctx->dims, 0, INT64_MAX);
+    return HONE_OK;
+}
+
 static hone_status label_dims(hone_error *err, const hn_infer *ctx, const equation *eq,
                               hn_dim *out_dims, bool *out_known) {
     for (int o = 0; o < eq->operands; o++)
         for (int i = 0; i < eq->in[o].count; i++) {
             int label = eq->in[o].labels[i];
             hn_dim dim = hn_in_type(ctx, o)->dims[i];
-            if (!out_known[label] || out_dims[label] == 1) {
+            if (out_known[label])
+                HN_TRY(merge_dims(err, ctx, out_dims[label], dim, &out_dims[label]));
+            else
                 out_dims[label] = dim;
-                out_known[label] = true;
-            } else if (dim != 1) {
-                HN_TRY(hn_expect_same(err, ctx, "dims of one label", out_dims[label], dim,
-                                      &out_dims[label]));
-            }
+            out_known[label] = true;
         }
     for (int i = 0; i < eq->out.count; i++) {
         for (int j = 0; j < i; j++)

@@ -158,11 +158,11 @@ HN_INFER_FN(hn_infer_resize) {
     resize_attrs a;
     HN_TRY(hn_expect_rank(err, ctx, 0, 0, HN_MAX_RANK, &rank));
     const hn_type *x = hn_in_type(ctx, 0);
-    HN_TRY(read_attrs(err, ctx->node, rank < 0 ? 0 : rank, &a));
     if (rank < 0) {
         hn_infer_set(ctx, 0, x ? x->dtype : HN_NONE, -1, NULL);
         return HONE_OK;
     }
+    HN_TRY(read_attrs(err, ctx->node, rank, &a));
     const hn_value *scales = hn_in(ctx->node, scales_input(&a));
     const hn_value *sizes = hn_in(ctx->node, sizes_input(&a));
     if (is_empty(scales)) scales = NULL;
@@ -195,25 +195,27 @@ typedef struct axis_plan {
     double scale, roi_start, roi_end;
 } axis_plan;
 
+// In float32, as runtimes have it: ties of nearest depend on the rounding.
 static double original_coordinate(const resize_attrs *a, const axis_plan *p, int64_t x) {
-    double at = (double)x, in = (double)p->in, out = (double)p->out;
+    float at = (float)x, in = (float)p->in, out = (float)p->out, scale = (float)p->scale;
     switch ((resize_coords)a->coords) {
-    case COORDS_HALF_PIXEL: return (at + 0.5) / p->scale - 0.5;
+    case COORDS_HALF_PIXEL: return (double)((at + 0.5f) / scale - 0.5f);
     case COORDS_HALF_PIXEL_SYMMETRIC: {
-        double adjustment = out / (p->scale * in), centre = in / 2;
-        return centre * (1 - adjustment) + (at + 0.5) / p->scale - 0.5;
+        float adjustment = out / (scale * in), centre = in / 2;
+        return (double)(centre * (1 - adjustment) + (at + 0.5f) / scale - 0.5f);
     }
-    case COORDS_PYTORCH_HALF_PIXEL: return p->out > 1 ? (at + 0.5) / p->scale - 0.5 : 0;
+    case COORDS_PYTORCH_HALF_PIXEL: return p->out > 1 ? (double)((at + 0.5f) / scale - 0.5f) : 0;
     case COORDS_ALIGN_CORNERS: {
-        // The length before rounding to whole elements counts.
-        double length = p->scale * in;
-        return p->out == 1 || length == 1 ? 0 : at * (in - 1) / (length - 1);
+        float length = scale * in; // before rounding to whole elements
+        return p->out == 1 || length == 1 ? 0 : (double)(at * (in - 1) / (length - 1));
     }
-    case COORDS_ASYMMETRIC: return at / p->scale;
-    case COORDS_TF_HALF_PIXEL_FOR_NN: return (at + 0.5) / p->scale;
-    case COORDS_TF_CROP_AND_RESIZE:
-        if (p->out <= 1) return 0.5 * (p->roi_start + p->roi_end) * (in - 1);
-        return p->roi_start * (in - 1) + at * (p->roi_end - p->roi_start) * (in - 1) / (out - 1);
+    case COORDS_ASYMMETRIC: return (double)(at / scale);
+    case COORDS_TF_HALF_PIXEL_FOR_NN: return (double)((at + 0.5f) / scale);
+    case COORDS_TF_CROP_AND_RESIZE: {
+        float start = (float)p->roi_start, end = (float)p->roi_end;
+        if (p->out <= 1) return (double)(0.5f * (start + end) * (in - 1));
+        return (double)(start * (in - 1) + at * (end - start) * (in - 1) / (out - 1));
+    }
     }
     return 0;
 }
