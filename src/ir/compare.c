@@ -40,12 +40,17 @@ int64_t hn_tensor_argmax(const hn_tensor *tensor, int64_t first, int64_t count) 
 static void count_argmax(const hn_tensor *ref, const hn_tensor *got, hn_diff *diff) {
     int rank = ref->shape.rank;
     int64_t width = rank ? ref->shape.dims[rank - 1] : 1;
-    if (width < 2) return;
+    if (rank != 2 || width < 2) return;
     for (int64_t row = 0; row + width <= diff->count; row += width) {
         diff->argmax_rows++;
         diff->argmax_agree +=
             hn_tensor_argmax(ref, row, width) == hn_tensor_argmax(got, row, width);
     }
+}
+
+static double cosine_of(const hn_diff *diff) {
+    if (diff->norm_ref == 0 || diff->norm_got == 0) return diff->norm_ref == diff->norm_got;
+    return diff->dot / sqrt(diff->norm_ref) / sqrt(diff->norm_got);
 }
 
 hn_status hn_tensor_diff(hone_error *err, const hn_tensor *ref, const hn_tensor *got,
@@ -64,7 +69,6 @@ hn_status hn_tensor_diff(hone_error *err, const hn_tensor *ref, const hn_tensor 
         return status;
     }
     hn_diff diff = {.count = hn_tensor_count(ref), .worst = -1};
-    double dot = 0, norm_ref = 0, norm_got = 0;
     for (int64_t i = 0; i < diff.count; i++) {
         double a = element(ref, i), b = element(got, i);
         diff.nan_ref += isnan(a) != 0;
@@ -81,13 +85,11 @@ hn_status hn_tensor_diff(hone_error *err, const hn_tensor *ref, const hn_tensor 
             if (!diff.mismatched) diff.worst = i;
         }
         if (fabs(a) > diff.max_ref) diff.max_ref = fabs(a);
-        dot += a * b;
-        norm_ref += a * a;
-        norm_got += b * b;
+        diff.dot += a * b;
+        diff.norm_ref += a * a;
+        diff.norm_got += b * b;
     }
-    diff.cosine = norm_ref == 0 && norm_got == 0 ? 1
-                  : norm_ref == 0 || norm_got == 0 ? 0
-                                                   : dot / sqrt(norm_ref) / sqrt(norm_got);
+    diff.cosine = diff.worst_cosine = cosine_of(&diff);
     if (hn_dtype_is_float(ref->dtype)) count_argmax(ref, got, &diff);
     *out_diff = diff;
     return HONE_OK;
@@ -100,8 +102,11 @@ void hn_diff_merge(hn_diff *into, const hn_diff *from) {
     }
     if (from->max_abs > into->max_abs) into->max_abs = from->max_abs;
     if (from->max_ref > into->max_ref) into->max_ref = from->max_ref;
-    // The worst sample speaks, not the mean: one broken output must not hide among good ones.
-    if (from->cosine < into->cosine) into->cosine = from->cosine;
+    into->dot += from->dot;
+    into->norm_ref += from->norm_ref;
+    into->norm_got += from->norm_got;
+    into->cosine = cosine_of(into);
+    if (from->worst_cosine < into->worst_cosine) into->worst_cosine = from->worst_cosine;
     into->count += from->count;
     into->nan_ref += from->nan_ref;
     into->nan_got += from->nan_got;

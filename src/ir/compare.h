@@ -12,11 +12,14 @@ typedef struct hn_diff {
     int64_t count;
     double max_abs;      // over elements where both are finite
     double max_ref;      // largest finite |ref|
-    double cosine;       // of the finite elements; 1 where both are all zero
+    double cosine;       // of the finite elements together; 1 where both are all zero
+    double worst_cosine; // the lowest of the tensors merged
+    double dot, norm_ref, norm_got; // what cosine is made of
     int64_t nan_ref, nan_got;
     int64_t mismatched;  // NaN or infinity on one side only, or infinities of opposite sign
     int64_t worst;       // index of max_abs
-    int64_t argmax_rows, argmax_agree; // rows along the last axis whose largest element agrees
+    // Rows of rank-2 tensors (sample x class) and how many agree on the largest element.
+    int64_t argmax_rows, argmax_agree;
 } hn_diff;
 
 // HONE_ERR_CHECK naming what differs where types or shapes do.

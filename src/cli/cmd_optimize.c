@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// hone optimize: the main job.
+#include "cli/cli.h"
+#include "optimize/optimize.h"
+#include <errno.h>
+#include <math.h>
+#include <sys/stat.h>
+#include "cli/load.h"
+
+static void show_progress(void *user, const char *what, double share) {
+    (void)user;
+    hn_cli_progress(what, share, 1);
+}
+
+static void print_accuracy(const hn_accuracy *a) {
+    if (!isnan(a->metric))
+        printf("top-1 %.4f [%.4f, %.4f]", a->metric, a->metric_ci[0], a->metric_ci[1]);
+    else if (!isnan(a->agreement))
+        printf("agreement %.4f [%.4f, %.4f], cosine %.6f", a->agreement, a->agreement_ci[0],
+               a->agreement_ci[1], a->cosine);
+    else
+        printf("cosine %.6f, max |diff| %.3g", a->cosine, a->max_abs);
+}
+
+static void print_side(const char *name, const hn_side *side) {
+    char memory[32], file[32];
+    printf("%-10s %10.4f %10.4f %10.4f %12.1f %12s %12s  ", name, side->latency.p50_ms,
+           side->latency.p90_ms, side->latency.p99_ms, side->throughput_per_s,
+           hn_cli_bytes(memory, sizeof memory, (double)side->peak_memory_bytes),
+           hn_cli_bytes(file, sizeof file, (double)side->file_bytes));
+    print_accuracy(&side->accuracy);
+    printf("\n");
+}
+
+static void print_result(const hn_optimize_result *r) {
+    printf("A/A check: the input model against itself %.3fx [%.3f, %.3f] (%d pairs)\n\n",
+           r->aa.speedup, r->aa.speedup_ci[0], r->aa.speedup_ci[1], r->aa.pairs);
+    printf("%-12s %-9s %s\n", "strategy", "verdict", "reason");
+    for (int i = 0; i < r->verdict_count; i++) {
+        const hn_verdict *v = &r->verdicts[i];
+        printf("%-12s %-9s %s", v->name, v->kept ? "kept" : v->tried ? "refused" : "-", v->reason);
+        if (v->accuracy.samples) {
+            printf("; ");
+            print_accuracy(&v->accuracy);
+        }
+        printf("\n");
+    }
+    printf("\n%-10s %10s %10s %10s %12s %12s %12s  %s\n", "", "p50 ms", "p90 ms", "p99 ms", "per s",
+           "memory", "file", "accuracy");
+    print_side("baseline", &r->baseline);
+    print_side("result", &r->result);
+    printf("\nspeedup %.2fx [%.2f, %.2f], start %.1f -> %.1f ms%s\n", r->total.speedup,
+           r->total.speedup_ci[0], r->total.speedup_ci[1], r->baseline.start_ms, r->result.start_ms,
+           r->copied ? "; nothing helped: the output is a copy of the input" : "");
+}
+
+static void join_command(hn_str *out, int argc, char **argv) {
+    hn_str_append(out, "hone optimize");
+    for (int i = 0; i < argc; i++) {
+        // Quoted where a shell would split or expand.
+        bool plain = *argv[i] && !argv[i][strspn(argv[i], "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTU"
+                                                          "VWXYZ0123456789_-./=,:+@%")];
+        hn_str_printf(out, plain ? " %s" : " '%s'", argv[i]);
+    }
+}
+
+static hn_status write_report(hone_error *err, const hn_optimize_options *options,
+                              const hn_optimize_result *r, const char *folder, int argc,
+                              char **argv) {
+    char path[4096];
+    hn_str command = {0};
+    if (mkdir(folder, 0777) != 0 && errno != EEXIST)
+        HN_FAIL(err, HONE_ERR_IO, "cannot make the folder '%s': %s", folder, strerror(errno));
+    int length = snprintf(path, sizeof path, "%s/report.json", folder);
+    if (length < 0 || (size_t)length >= sizeof path)
+        HN_FAIL(err, HONE_ERR_USAGE, "--report: the path is too long");
+    join_command(&command, argc, argv);
+    hone_status status = hn_optimize_report(err, options, r, hn_str_get(&command), path);
+    hn_str_free(&command);
+    return status;
+}
+
+hone_status hn_cmd_optimize(hone_error *err, int argc, char **argv, int *out_exit) {
+    (void)out_exit;
+    hn_optimize_options o = {.seconds = 2, .progress = show_progress};
+    hn_option_list shapes = {0};
+    const char *report = NULL, *objective = "latency";
+    double budget = 1;
+    int64_t seed = 0;
+    const hn_option options[] = {
+        {"o", "OUT", HN_OPT_STR, &o.out_path, "the file to write"},
+        {"data", "PATH", HN_OPT_STR, &o.data_path, ".npz, folder of them, or ONNX test data"},
+        {"budget", "POINTS", HN_OPT_F64, &budget, "largest drop of top-1 in points, or of agreement below 100 (1)"},
+        {"objective", "NAME", HN_OPT_STR, &objective, "latency"},
+        {"device", "NAME", HN_OPT_STR, &o.device, "cpu (default here)"},
+        {"batch", "N", HN_OPT_I64, &o.batch, "rows per run where the first dim is free"},
+        {"shape", "IN=1x3x8x8", HN_OPT_LIST, &shapes, "bind an input's free dims; repeat it"},
+        {"seconds", "S", HN_OPT_F64, &o.seconds, "time for each paired measurement (2)"},
+        {"only", "NAMES", HN_OPT_STR, &o.only, "strategies to try, comma-separated"},
+        {"report", "DIR", HN_OPT_STR, &report, "write report.json there"},
+        {"replay", "FILE", HN_OPT_STR, &o.replay_path, "follow the decisions of an earlier report.json"},
+        {"seed", "N", HN_OPT_I64, &seed, "of made inputs and intervals (0)"},
+    };
+    const char *path = NULL;
+    int count;
+    HN_TRY(hn_cli_parse(err, argc, argv, options, HN_COUNT_OF(options), &path, 1, &count));
+    if (!path || !o.out_path) HN_FAIL(err, HONE_ERR_USAGE, "optimize needs MODEL and -o OUT");
+    if (strcmp(objective, "latency") != 0)
+        HN_FAIL(err, HONE_ERR_USAGE, "--objective '%s' is not known: latency", objective);
+    if (!(budget > 0 && budget <= 100))
+        HN_FAIL(err, HONE_ERR_USAGE, "--budget must lie between 0 and 100 points");
+    o.model_path = path;
+    o.shapes = shapes.items;
+    o.shape_count = shapes.count;
+    o.seed = (uint64_t)seed;
+    o.budget.max_drop = budget / 100;
+    o.budget.min_agreement = 1 - budget / 100;
+    hn_optimize_result result;
+    HN_TRY(hn_optimize_run(err, &o, &result));
+    hn_cli_progress_end();
+    print_result(&result);
+    hone_status status = HONE_OK;
+    if (report) status = write_report(err, &o, &result, report, argc, argv);
+    hn_optimize_result_free(&result);
+    return status;
+}

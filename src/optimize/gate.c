@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+// The gate: data halves, accuracy against the input model, paired timing, the verdict on accuracy.
+#include "optimize/optimize_int.h"
+#include <math.h>
+
+hn_status hn_gate_session(hone_error *err, const hn_gate *gate, const hn_module *module,
+                          hn_session **out_session) {
+    hn_session_options options = {.backend = gate->backend};
+    return hn_session_new(err, module, &options, out_session);
+}
+
+static hn_status open_data(hone_error *err, const hn_optimize_options *options, hn_gate *gate) {
+    const hn_module *module = gate->original;
+    if (options->data_path) {
+        HN_TRY(hn_dataset_open(err, options->data_path, module, options->batch, &gate->dataset));
+        size_t count = (size_t)hn_dataset_count(gate->dataset) * (size_t)gate->output_count;
+        gate->references = hn_calloc(count + 1, sizeof *gate->references);
+        if (!gate->references) HN_NOMEM(err, "preparing the gate");
+        return HONE_OK;
+    }
+    hn_shape shapes[HN_MAX_KERNEL_IO];
+    HN_TRY(hn_inputs_shapes(err, module, options->shapes, options->shape_count, shapes));
+    for (int i = 0; i < gate->input_count && options->batch > 0 && !options->shape_count; i++) {
+        const hn_type *type = &module->main->inputs.data[i]->type;
+        if (type->rank > 0 && !hn_dim_is_const(type->dims[0])) shapes[i].dims[0] = options->batch;
+    }
+    gate->references = hn_calloc((size_t)gate->output_count + 1, sizeof *gate->references);
+    if (!gate->references) HN_NOMEM(err, "preparing the gate");
+    return hn_inputs_random(err, module, shapes, options->seed + 1, gate->made);
+}
+
+hn_status hn_gate_open(hone_error *err, const hn_optimize_options *options, hn_module *original,
+                       hn_backend *backend, hn_gate *out_gate) {
+    hn_gate gate = {.backend = backend,
+                    .original = original,
+                    .input_count = (int)original->main->inputs.count,
+                    .output_count = (int)original->main->outputs.count,
+                    .budget = options->budget,
+                    .measure = {.seconds = options->seconds, .seed = options->seed}};
+    if (gate.input_count > HN_MAX_KERNEL_IO || gate.output_count > HN_MAX_KERNEL_IO)
+        HN_FAIL(err, HONE_ERR_UNSUPPORTED, "the model has more than %d inputs or outputs",
+                HN_MAX_KERNEL_IO);
+    if (gate.budget.max_drop <= 0) gate.budget.max_drop = 0.01;
+    if (gate.budget.min_agreement <= 0) gate.budget.min_agreement = 0.99;
+    if (gate.budget.min_cosine <= 0) gate.budget.min_cosine = 0.999;
+    hone_status status = open_data(err, options, &gate);
+    if (status == HONE_OK) status = hn_gate_session(err, &gate, original, &gate.baseline);
+    if (status != HONE_OK) {
+        hn_gate_close(&gate);
+        return status;
+    }
+    *out_gate = gate;
+    return HONE_OK;
+}
+
+void hn_gate_close(hn_gate *gate) {
+    hn_session_free(gate->baseline);
+    int64_t samples = gate->dataset ? hn_dataset_count(gate->dataset) : 1;
+    for (int64_t i = 0; gate->references && i < samples * gate->output_count; i++)
+        hn_tensor_free(&gate->references[i]);
+    hn_free(gate->references);
+    for (int i = 0; i < gate->input_count; i++)
+        hn_tensor_free(&gate->made[i]);
+    hn_dataset_free(gate->dataset);
+    *gate = (hn_gate){0};
+}
+
+// Even samples calibrate, odd ones judge: neighbours in a file are often alike, halves often not.
+int64_t hn_gate_samples(const hn_gate *gate, hn_split split) {
+    int64_t all = gate->dataset ? hn_dataset_count(gate->dataset) : 1;
+    if (all == 1) return 1;
+    return split == HN_SPLIT_CALIBRATE ? (all + 1) / 2 : all / 2;
+}
+
+int64_t hn_gate_sample(const hn_gate *gate, hn_split split, int64_t index) {
+    int64_t all = gate->dataset ? hn_dataset_count(gate->dataset) : 1;
+    return all == 1 ? 0 : 2 * index + (split == HN_SPLIT_GATE);
+}
+
+hn_status hn_gate_inputs(hone_error *err, const hn_gate *gate, int64_t sample, hn_tensor *out) {
+    if (gate->dataset) return hn_dataset_get(err, gate->dataset, sample, out);
+    memcpy(out, gate->made, sizeof *out * (size_t)gate->input_count);
+    return HONE_OK;
+}
+
+// Outputs of the original for a sample, run once and kept.
+static hn_status references(hone_error *err, hn_gate *gate, int64_t sample, const hn_tensor *inputs,
+                            hn_tensor **out) {
+    hn_tensor *kept = gate->references + sample * gate->output_count;
+    *out = kept;
+    if (kept[0].dtype != HN_NONE) return HONE_OK;
+    hn_tensor got[HN_MAX_KERNEL_IO];
+    HN_TRY(hn_session_run(err, gate->baseline, inputs, gate->input_count, got, gate->output_count));
+    for (int i = 0; i < gate->output_count; i++) {
+        HN_TRY(hn_tensor_new(err, got[i].dtype, &got[i].shape, &kept[i]));
+        if (got[i].bytes) memcpy(kept[i].data, got[i].data, got[i].bytes);
+    }
+    return HONE_OK;
+}
+
+typedef struct tally {
+    hn_diff diff;
+    int64_t hits, rows, agree, agree_rows;
+} tally;
+
+// The first float output with labels' row count is the one that classifies.
+static void count_labels(const hn_gate *gate, int64_t sample, const hn_tensor *out, tally *t) {
+    const int64_t *labels;
+    if (!gate->dataset || !hn_dataset_labels(gate->dataset, sample, &labels)) return;
+    int64_t batch = hn_dataset_batch(gate->dataset), classes = hn_tensor_count(out) / batch;
+    for (int64_t row = 0; row < batch && classes > 1; row++) {
+        t->hits += hn_tensor_argmax(out, row * classes, classes) == labels[row];
+        t->rows++;
+    }
+}
+
+hn_status hn_gate_accuracy(hone_error *err, hn_gate *gate, hn_session *session, hn_split split,
+                           int64_t limit, hn_accuracy *out_accuracy) {
+    hn_tensor inputs[HN_MAX_KERNEL_IO], got[HN_MAX_KERNEL_IO], *ref;
+    tally t = {.diff = {.cosine = 1, .worst_cosine = 1}};
+    int64_t samples = hn_gate_samples(gate, split);
+    if (limit > 0 && samples > limit) samples = limit;
+    int64_t nan = 0;
+    for (int64_t s = 0; s < samples; s++) {
+        int64_t sample = hn_gate_sample(gate, split, s);
+        HN_TRY(hn_gate_inputs(err, gate, sample, inputs));
+        HN_TRY(references(err, gate, sample, inputs, &ref));
+        HN_TRY(hn_session_run(err, session, inputs, gate->input_count, got, gate->output_count));
+        for (int i = 0; i < gate->output_count; i++) {
+            hn_diff diff;
+            HN_TRY(hn_tensor_diff(err, &ref[i], &got[i], &diff));
+            nan += diff.nan_got > diff.nan_ref ? diff.nan_got - diff.nan_ref : 0;
+            if (hn_dtype_is_float(ref[i].dtype)) hn_diff_merge(&t.diff, &diff);
+        }
+        count_labels(gate, sample, &got[0], &t);
+    }
+    hn_accuracy a = {.samples = samples,
+                     .rows = t.rows ? t.rows : t.diff.argmax_rows,
+                     .max_abs = t.diff.max_abs,
+                     .cosine = t.diff.cosine,
+                     .worst_cosine = t.diff.worst_cosine,
+                     .agreement = NAN,
+                     .metric = NAN,
+                     .nan = nan};
+    if (t.diff.argmax_rows) {
+        a.agreement = (double)t.diff.argmax_agree / (double)t.diff.argmax_rows;
+        hn_wilson(t.diff.argmax_agree, t.diff.argmax_rows, a.agreement_ci);
+    }
+    if (t.rows) {
+        a.metric = (double)t.hits / (double)t.rows;
+        hn_wilson(t.hits, t.rows, a.metric_ci);
+    }
+    *out_accuracy = a;
+    return HONE_OK;
+}
+
+bool hn_gate_accepts(const hn_budget *budget, const hn_accuracy *baseline,
+                     const hn_accuracy *candidate, bool lossless, char *why, size_t why_size) {
+    why[0] = '\0';
+    if (candidate->nan) {
+        snprintf(why, why_size, "%lld NaN where the model had none", (long long)candidate->nan);
+    } else if (lossless) {
+        // Rewrites may round differently, nothing more.
+        if (candidate->cosine < 0.99999)
+            snprintf(why, why_size, "outputs differ (cosine %.7f) though the rewrite is exact",
+                     candidate->cosine);
+    } else if (!isnan(candidate->metric)) {
+        double drop = baseline->metric - candidate->metric;
+        if (drop > budget->max_drop)
+            snprintf(why, why_size, "top-1 falls by %.2f points, the budget is %.2f", 100 * drop,
+                     100 * budget->max_drop);
+    } else if (candidate->cosine < budget->min_cosine) {
+        snprintf(why, why_size, "cosine %.5f, the budget is %.4f", candidate->cosine,
+                 budget->min_cosine);
+    } else if (!isnan(candidate->agreement) && candidate->agreement < budget->min_agreement) {
+        snprintf(why, why_size, "top-1 agreement %.4f [%.4f, %.4f], the budget is %.3f",
+                 candidate->agreement, candidate->agreement_ci[0], candidate->agreement_ci[1],
+                 budget->min_agreement);
+    }
+    return why[0] == '\0';
+}
+
+// ---- timing -------------------------------------------------------------------------------------
+typedef struct timed {
+    hn_gate *gate;
+    hn_session *session;
+    const hn_module *module; // cold starts
+    hn_tensor inputs[HN_MAX_KERNEL_IO], outputs[HN_MAX_KERNEL_IO];
+} timed;
+
+static hone_status run_timed(hone_error *err, void *user) {
+    timed *t = user;
+    return hn_session_run(err, t->session, t->inputs, t->gate->input_count, t->outputs,
+                          t->gate->output_count);
+}
+
+static hone_status start_timed(hone_error *err, void *user) {
+    timed *t = user;
+    HN_TRY(hn_gate_session(err, t->gate, t->module, &t->session));
+    hone_status status = run_timed(err, t);
+    hn_session_free(t->session);
+    t->session = NULL;
+    return status;
+}
+
+static hn_status timed_pair(hone_error *err, hn_gate *gate, timed *a, timed *b, hn_measure_fn fn,
+                            const hn_measure_options *options, hn_pair *out_pair) {
+    int64_t sample = hn_gate_sample(gate, HN_SPLIT_GATE, 0);
+    a->gate = b->gate = gate;
+    HN_TRY(hn_gate_inputs(err, gate, sample, a->inputs));
+    HN_TRY(hn_gate_inputs(err, gate, sample, b->inputs));
+    return hn_measure_pair(err, fn, a, fn, b, options, out_pair);
+}
+
+hn_status hn_gate_pair(hone_error *err, hn_gate *gate, hn_session *a, hn_session *b,
+                       hn_pair *out_pair) {
+    timed ta = {.session = a}, tb = {.session = b};
+    return timed_pair(err, gate, &ta, &tb, run_timed, &gate->measure, out_pair);
+}
+
+hn_status hn_gate_start_pair(hone_error *err, hn_gate *gate, const hn_module *a,
+                             const hn_module *b, hn_pair *out_pair) {
+    timed ta = {.module = a}, tb = {.module = b};
+    hn_measure_options options = {.seconds = 0.5, .min_pairs = 7, .max_pairs = 50,
+                                  .seed = gate->measure.seed};
+    return timed_pair(err, gate, &ta, &tb, start_timed, &options, out_pair);
+}

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// The main job: try strategies one after the other, keep what a paired measurement says helps and
+// the accuracy budget allows, write a standard ONNX file and a report.
+#ifndef HN_OPTIMIZE_H
+#define HN_OPTIMIZE_H
+#include "onnx/dataset.h"
+#include "plan/plan.h"
+#include "tune/measure.h"
+
+// Differences of outputs to those of the input model on the gate's data.
+typedef struct hn_accuracy {
+    int64_t samples, rows;       // rows: labelled or arg-max rows
+    double max_abs, cosine;      // cosine: of all outputs of all samples together
+    double worst_cosine;         // of the worst output of the worst sample
+    double agreement;            // top-1 agreement with the input model; NaN where outputs have no classes
+    double agreement_ci[2];
+    double metric;               // top-1 against labels; NaN without labels
+    double metric_ci[2];
+    int64_t nan;                 // NaN in outputs where the input model has none
+} hn_accuracy;
+
+typedef struct hn_budget {
+    double max_drop;       // of the metric, 0.01
+    double min_agreement;  // 0.99, where there are no labels
+    double min_cosine;     // 0.999, where there are no labels
+} hn_budget;
+
+// What is known of one model as it runs here.
+typedef struct hn_side {
+    hn_latency latency;
+    double throughput_per_s;
+    double start_ms;          // load, plan and first run
+    int64_t peak_memory_bytes, file_bytes;
+    hn_accuracy accuracy;
+} hn_side;
+
+typedef struct hn_verdict {
+    const char *name, *optimises;
+    bool tried, kept;
+    char reason[256];
+    double speedup, speedup_ci[2]; // against the best model before it; NaN if not measured
+    double start_speedup, start_ci[2];
+    double memory_ratio, size_ratio;
+    hn_accuracy accuracy;
+} hn_verdict;
+
+typedef struct hn_layer {
+    char name[96], op[32], precision[16];
+    double error; // 1 - cosine of the outputs with this layer alone in that precision; NaN unknown
+} hn_layer;
+
+#define HN_MAX_STRATEGIES 16
+typedef struct hn_optimize_result {
+    hn_side baseline, result;
+    hn_verdict verdicts[HN_MAX_STRATEGIES];
+    int verdict_count;
+    hn_pair aa;               // the input model against itself
+    hn_pair total;            // input model against result
+    HN_VEC(hn_layer) layers;
+    char model_sha256[65];
+    int model_opset, model_nodes;
+    int64_t model_params;
+    char *decisions;          // JSON text, owned
+    bool copied;              // nothing was kept: the output is a byte copy
+} hn_optimize_result;
+
+typedef struct hn_optimize_options {
+    const char *model_path, *out_path;
+    const char *data_path;    // NULL: lossy strategies are not tried
+    const char *replay_path;  // report.json or decisions of an earlier run
+    const char *device;       // NULL: cpu
+    int64_t batch;            // 0: the model's own, or 1
+    const char *const *shapes; // "name=1x3x8x8" for free dims without data; borrowed
+    int shape_count;
+    hn_budget budget;         // zeros: defaults
+    double seconds;           // per measurement, 0: 2
+    uint64_t seed;
+    const char *only;         // comma-separated strategies, NULL: all
+    // Called with a share in 0..1; may be NULL.
+    void (*progress)(void *user, const char *what, double share);
+    void *user;
+} hn_optimize_options;
+
+hn_status hn_optimize_run(hone_error *err, const hn_optimize_options *options,
+                          hn_optimize_result *out_result);
+void hn_optimize_result_free(hn_optimize_result *result);
+// report.json as in the design's contract. `command` is the command line for the record.
+hn_status hn_optimize_report(hone_error *err, const hn_optimize_options *options,
+                             const hn_optimize_result *result, const char *command,
+                             const char *path);
+#endif

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+// Inside of src/optimize.
+#ifndef HN_OPTIMIZE_INT_H
+#define HN_OPTIMIZE_INT_H
+#include <jansson.h>
+#include "ir/compare.h"
+#include "optimize/optimize.h"
+
+// ---- gate.c -------------------------------------------------------------------------------------
+// The data, cut in two: strategies calibrate and choose on one half, the gate decides on the other.
+typedef enum hn_split { HN_SPLIT_CALIBRATE, HN_SPLIT_GATE } hn_split;
+
+typedef struct hn_gate {
+    hn_backend *backend;
+    const hn_module *original;   // outputs of this one are the reference
+    hn_session *baseline;
+    hn_dataset *dataset;         // NULL: made inputs
+    hn_tensor made[HN_MAX_KERNEL_IO];
+    int input_count, output_count;
+    hn_tensor *references;       // owned: sample * output_count + output, dtype HN_NONE if not yet run
+    hn_budget budget;
+    hn_measure_options measure;
+} hn_gate;
+
+hn_status hn_gate_open(hone_error *err, const hn_optimize_options *options, hn_module *original,
+                       hn_backend *backend, hn_gate *out_gate);
+void hn_gate_close(hn_gate *gate);
+int64_t hn_gate_samples(const hn_gate *gate, hn_split split);
+int64_t hn_gate_sample(const hn_gate *gate, hn_split split, int64_t index); // number in the data set
+hn_status hn_gate_inputs(hone_error *err, const hn_gate *gate, int64_t sample, hn_tensor *out);
+// Runs `session` over up to `limit` samples of a split (0: all) against the original.
+hn_status hn_gate_accuracy(hone_error *err, hn_gate *gate, hn_session *session, hn_split split,
+                           int64_t limit, hn_accuracy *out_accuracy);
+hn_status hn_gate_pair(hone_error *err, hn_gate *gate, hn_session *a, hn_session *b,
+                       hn_pair *out_pair);
+// Load from memory, plan, first run: pairs of cold starts.
+hn_status hn_gate_start_pair(hone_error *err, hn_gate *gate, const hn_module *a, const hn_module *b,
+                             hn_pair *out_pair);
+hn_status hn_gate_session(hone_error *err, const hn_gate *gate, const hn_module *module,
+                          hn_session **out_session);
+// Does the accuracy fit the budget? If not, says why. Pure.
+bool hn_gate_accepts(const hn_budget *budget, const hn_accuracy *baseline,
+                     const hn_accuracy *candidate, bool lossless, char *why, size_t why_size);
+
+// ---- calibrate.c --------------------------------------------------------------------------------
+#define HN_HISTOGRAM_BINS 2048
+// Streaming statistics of one float32 value: memory does not depend on the number of samples.
+typedef struct hn_range {
+    bool seen;
+    float low, high;          // finite values only
+    int64_t count, not_finite;
+    uint32_t *bins;           // second pass, over [low, high]; owned
+} hn_range;
+typedef struct hn_calibration {
+    hn_range *ranges;         // by value id of the module
+    uint32_t count;
+} hn_calibration;
+typedef enum hn_clip_method { HN_CLIP_MINMAX, HN_CLIP_PERCENTILE, HN_CLIP_MSE, HN_CLIP_END } hn_clip_method;
+const char *hn_clip_name(hn_clip_method method);
+hn_status hn_calibrate(hone_error *err, hn_gate *gate, hn_module *module, int64_t max_samples,
+                       void (*progress)(void *, const char *, double), void *user,
+                       hn_calibration *out_calibration);
+void hn_calibration_free(hn_calibration *calibration);
+// The range to quantise: always holds 0.
+void hn_range_clip(const hn_range *range, hn_clip_method method, float *out_low, float *out_high);
+// Asymmetric 8-bit parameters; a range without extent gives scale 1.
+void hn_range_params(float low, float high, float *out_scale, uint8_t *out_zero);
+
+// ---- quantize.c ---------------------------------------------------------------------------------
+typedef struct hn_qparam {
+    bool set;
+    float scale;
+    uint8_t zero;
+} hn_qparam;
+typedef struct hn_quantize_plan {
+    bool *node_in;       // by node id: this node computes in int8
+    hn_qparam *params;   // by value id: the value is quantised
+    uint32_t node_count, value_count;
+    int weight_max;      // 127, or 63 where the ISA's u8*s8 sums saturate
+} hn_quantize_plan;
+bool hn_quantize_capable(const hn_node *node); // Conv, Gemm, MatMul with constant float32 weights
+// Which values must be quantised for these nodes, and their parameters.
+hn_status hn_quantize_plan_make(hone_error *err, hn_module *module, const hn_calibration *calibration,
+                                hn_clip_method method, const bool *node_in, int weight_max,
+                                hn_quantize_plan *out_plan);
+void hn_quantize_plan_free(hn_quantize_plan *plan);
+// Rewrites the module into QDQ form.
+hn_status hn_quantize_apply(hone_error *err, hn_module *module, const hn_quantize_plan *plan);
+json_t *hn_quantize_to_json(const hn_module *module, const hn_quantize_plan *plan);
+hn_status hn_quantize_from_json(hone_error *err, const json_t *json, const hn_module *module,
+                                hn_quantize_plan *out_plan);
+
+// ---- strategies ---------------------------------------------------------------------------------
+typedef struct hn_optimizer {
+    const hn_optimize_options *options;
+    hn_optimize_result *result;
+    hn_gate gate;
+    hn_backend *backend;
+    hn_module *original, *current; // owned; current is the best so far
+    hn_session *current_session;   // owned
+    json_t *replay;                // decisions to follow, NULL: none
+    json_t *decisions;             // array being built
+} hn_optimizer;
+
+typedef struct hn_strategy {
+    const char *name;
+    bool lossy, needs_data;
+    const char *optimises, *doc;
+    // Makes a candidate from o->current. *out_module NULL: nothing to do, with the reason written to
+    // `why`. *out_decision (owned by the caller) says how to make it again.
+    hone_status (*run)(hone_error *err, hn_optimizer *o, hn_module **out_module,
+                       json_t **out_decision, char *why, size_t why_size);
+} hn_strategy;
+#define HN_STRATEGY(name, lossy, needs_data, optimises, doc)                                       \
+    hone_status hn_strategy_##name(hone_error *err, hn_optimizer *o, hn_module **out_module,       \
+                                   json_t **out_decision, char *why, size_t why_size);
+#include "optimize/strategies.def"
+#undef HN_STRATEGY
+void hn_optimizer_progress(const hn_optimizer *o, const char *what, double share);
+// Gives every unnamed value of the main graph a name of its own.
+hn_status hn_name_values(hone_error *err, hn_module *module);
+#endif
