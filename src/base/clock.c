@@ -10,6 +10,7 @@ static int64_t read_ns(clockid_t id) {
 }
 
 int64_t hn_clock_ns(void) { return read_ns(CLOCK_MONOTONIC); }
+int64_t hn_clock_thread_ns(void) { return read_ns(CLOCK_THREAD_CPUTIME_ID); }
 int64_t hn_clock_wall_ns(void) { return read_ns(CLOCK_REALTIME); }
 
 void hn_sleep_ns(int64_t ns) {

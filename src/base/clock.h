@@ -6,5 +6,6 @@
 
 int64_t hn_clock_ns(void);      // monotonic
 int64_t hn_clock_wall_ns(void); // since 1970, for time stamps only
+int64_t hn_clock_thread_ns(void); // CPU time of this thread: not disturbed by a busy machine
 void hn_sleep_ns(int64_t ns);   // returns early only on a signal
 #endif
