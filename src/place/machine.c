@@ -301,34 +301,40 @@ static void derive_nic_numa(hn_place_machine *machine) {
     }
 }
 
-// Devices joined by PIX sit on one switch.
+static int root_of(int *parent, int at) {
+    while (parent[at] != at) at = parent[at] = parent[parent[at]];
+    return at;
+}
+
+// Devices joined by PIX sit on one switch; between cards NVLink may hide it, so the relation is closed.
 static hn_status derive_switches(hone_error *err, hn_place_machine *machine) {
     if (machine->switches.count) return HONE_OK;
-    int gpus = (int)machine->gpus.count;
-    int group[HN_PLACE_DEVICES_MAX];
-    for (int d = 0; d < machine->device_count; d++) group[d] = HN_PLACE_UNKNOWN;
-    for (int d = 0; d < machine->device_count; d++) {
-        for (int other = 0; other < d && group[d] == HN_PLACE_UNKNOWN; other++) {
-            if (hn_place_link_between(machine, d, other).kind != HN_LINK_PIX) continue;
-            if (group[other] == HN_PLACE_UNKNOWN) {
-                group[other] = (int)machine->switches.count;
-                hn_place_switch made = {.numa = HN_PLACE_UNKNOWN};
-                if (!hn_vec_push(&machine->switches, made)) HN_NOMEM(err, "switches");
-            }
-            group[d] = group[other];
+    int gpus = (int)machine->gpus.count, parent[HN_PLACE_DEVICES_MAX], number[HN_PLACE_DEVICES_MAX];
+    bool joined[HN_PLACE_DEVICES_MAX] = {false};
+    for (int d = 0; d < machine->device_count; d++) parent[d] = d, number[d] = HN_PLACE_UNKNOWN;
+    for (int a = 0; a < machine->device_count; a++)
+        for (int b = a + 1; b < machine->device_count; b++) {
+            if (hn_place_link_between(machine, a, b).kind != HN_LINK_PIX) continue;
+            parent[root_of(parent, b)] = root_of(parent, a);
+            joined[a] = joined[b] = true;
         }
-    }
     for (int d = 0; d < machine->device_count; d++) {
-        int numa;
+        int root = root_of(parent, d), numa;
+        if (!joined[d]) continue;
+        if (number[root] == HN_PLACE_UNKNOWN) {
+            hn_place_switch made = {.numa = HN_PLACE_UNKNOWN};
+            number[root] = (int)machine->switches.count;
+            if (!hn_vec_push(&machine->switches, made)) HN_NOMEM(err, "switches");
+        }
         if (d < gpus) {
-            machine->gpus.data[d].switch_index = group[d];
+            machine->gpus.data[d].switch_index = number[root];
             numa = machine->gpus.data[d].numa;
         } else {
-            machine->nics.data[d - gpus].switch_index = group[d];
+            machine->nics.data[d - gpus].switch_index = number[root];
             numa = machine->nics.data[d - gpus].numa;
         }
-        if (group[d] != HN_PLACE_UNKNOWN && machine->switches.data[group[d]].numa == HN_PLACE_UNKNOWN)
-            machine->switches.data[group[d]].numa = numa;
+        hn_place_switch *on = &machine->switches.data[number[root]];
+        if (on->numa == HN_PLACE_UNKNOWN) on->numa = numa;
     }
     return HONE_OK;
 }
