@@ -2,38 +2,29 @@
 // The machine from sysfs: PCI tree, NUMA nodes, CPU lists, RDMA adapters. Cards are listed in PCI order,
 // which is NVML's order; what only the driver knows (NVLink, memory, MIG) is added by live_nvml.c.
 #include <dirent.h>
-#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
+#include <stdarg.h>
 #include "place/live.h"
 #include "place/tree.h"
+#include "probe/sys.h"
 
 typedef struct live_reader {
     hn_place_machine *machine;
     hn_place_tree tree;
-    const char *root;
 } live_reader;
 
-// First line of a small file, without its end; NULL when it cannot be read.
+// First line of a small file, without its end; NULL when it cannot be read or is empty.
+static const char *read_line(live_reader *r, const char *fmt, ...) HN_PRINTF(2, 3);
 static const char *read_line(live_reader *r, const char *fmt, ...) {
-    char path[PATH_MAX];
-    int used = snprintf(path, sizeof path, "%s", r->root);
+    char path[HN_SYS_PATH_BYTES], full[HN_SYS_PATH_BYTES], line[4096];
     va_list args;
     va_start(args, fmt);
-    vsnprintf(path + used, sizeof path - (size_t)used, fmt, args);
+    vsnprintf(path, sizeof path, fmt, args);
     va_end(args);
-    FILE *file = fopen(path, "re");
-    if (!file) return NULL;
-    char line[4096];
-    const char *out = NULL;
-    if (fgets(line, sizeof line, file)) {
-        line[strcspn(line, "\n")] = '\0';
-        out = hn_arena_strdup(&r->machine->arena, line);
-    }
-    fclose(file);
-    return out;
+    if (!hn_sys_path(full, "%s", path) || !*hn_sys_line(full, line, sizeof line)) return NULL;
+    return hn_arena_strdup(&r->machine->arena, line);
 }
 
 static int read_int(const char *text) {
@@ -61,9 +52,8 @@ static int by_number(const void *a, const void *b) {
 // Names in a folder, sorted; an absent folder has none.
 static void list_folder(live_reader *r, const char *path, int (*order)(const void *, const void *),
                         name_list *out) {
-    char full[PATH_MAX];
-    snprintf(full, sizeof full, "%s%s", r->root, path);
-    DIR *folder = opendir(full);
+    char full[HN_SYS_PATH_BYTES];
+    DIR *folder = hn_sys_path(full, "%s", path) ? opendir(full) : NULL;
     if (!folder) return;
     for (struct dirent *entry; (entry = readdir(folder)) && out->count < 65536;) {
         if (entry->d_name[0] == '.') continue;
@@ -121,12 +111,12 @@ static int enter(live_reader *r, int parent, hn_place_tree_kind kind, const char
 // .../pci0000:3a/0000:3a:00.0/0000:3b:00.0; the folder's parents are the bridges.
 static hn_status insert(hone_error *err, live_reader *r, const char *address, hn_place_tree_kind kind,
                         int device, int numa) {
-    char link[PATH_MAX], full[PATH_MAX];
-    snprintf(link, sizeof link, "%s/sys/bus/pci/devices/%s", r->root, address);
-    if (!realpath(link, full)) return HONE_OK; // gone since the folder was listed
+    char link[HN_SYS_PATH_BYTES], full[PATH_MAX];
+    if (!hn_sys_path(link, "/sys/bus/pci/devices/%s", address) || !realpath(link, full)) return HONE_OK; // gone since the folder was listed
     int at = numa >= 0 ? enter(r, 0, HN_TREE_NUMA, NULL, numa) : 0;
-    char *bus = strstr(full, "/pci"), *rest = NULL;
+    char *bus = strstr(full, "/devices/pci"), *rest = NULL;
     if (!bus) return HONE_OK;
+    bus += strlen("/devices");
     for (char *part = strtok_r(bus, "/", &rest); part && at >= 0; part = strtok_r(NULL, "/", &rest)) {
         bool last = !rest || !*rest;
         if (strncmp(part, "pci", 3) == 0) at = enter(r, at, HN_TREE_HOST, part, HN_PLACE_UNKNOWN);
@@ -177,9 +167,8 @@ static hn_status read_adapters(hone_error *err, live_reader *r, const char *fold
     hone_status status = HONE_OK;
     list_folder(r, folder, by_number, &names);
     for (size_t i = 0; i < names.count && status == HONE_OK; i++) {
-        char link[PATH_MAX], full[PATH_MAX];
-        snprintf(link, sizeof link, "%s%s/%s/device", r->root, folder, names.data[i]);
-        if (!realpath(link, full)) continue;
+        char link[HN_SYS_PATH_BYTES], full[PATH_MAX];
+        if (!hn_sys_path(link, "%s/%s/device", folder, names.data[i]) || !realpath(link, full)) continue;
         const char *address = strrchr(full, '/') + 1;
         if (strlen(address) != 12 || address[4] != ':' || address[10] != '.') continue;
         size_t devices = r->machine->gpus.count + r->machine->nics.count;
@@ -224,8 +213,8 @@ static hn_status read_live(hone_error *err, live_reader *r) {
     return HONE_OK;
 }
 
-hn_status hn_place_read_sysfs(hone_error *err, const char *root, hn_place_machine *machine) {
-    live_reader r = {.machine = machine, .root = root};
+hn_status hn_place_read_sysfs(hone_error *err, hn_place_machine *machine) {
+    live_reader r = {.machine = machine};
     r.tree.pix_bridges = 1;
     r.tree.has_hosts = true;
     machine->source = "sysfs";
@@ -236,7 +225,8 @@ hn_status hn_place_read_sysfs(hone_error *err, const char *root, hn_place_machin
 
 hn_status hn_place_machine_live(hone_error *err, hn_place_machine *out_machine) {
     hn_place_machine machine = {0};
-    hone_status status = hn_place_read_sysfs(err, "", &machine);
+    hone_status status = hn_place_read_sysfs(err, &machine);
+    if (status == HONE_OK) status = hn_place_add_nvml(err, &machine);
     if (status == HONE_OK) status = hn_place_machine_derive(err, &machine);
     if (status != HONE_OK) {
         hn_place_machine_free(&machine);

@@ -10,7 +10,7 @@
 //   xid=K:X          one Xid event X of card K     power=W       power draw of each card (300 + 10 K)
 //   ecc              card 0 has memory errors      reset@N       card 0 needs a reset from reading N on
 //   badlink          PCIe x8 gen 3 of x16 gen 5    cap=W         power limit in force (700)
-//   log=FILE         set calls are written there
+//   log=FILE         set calls are written there   direct        NVLinks join pairs of cards, no switch
 // A reading is one call of nvmlDeviceGetFieldValues with more than one field. Energy is power times
 // the time since the process started, on top of 1 MJ.
 #include <pthread.h>
@@ -224,6 +224,24 @@ int nvmlDeviceGetNvLinkState(card *c, unsigned link, unsigned *active) {
     OPTIONAL(c);
     if (link >= (ampere() ? 8u : 18u)) return 2;
     return *active = !(word("badlink") && link == 3), OK;
+}
+// Links go to a switch, or (word direct) evenly to the cards that share a pair: 0-1, 2-3, ...
+int nvmlDeviceGetNvLinkRemoteDeviceType(card *c, unsigned link, unsigned *type) {
+    OPTIONAL(c);
+    return (void)link, *type = word("direct") ? 0 : 2, OK;
+}
+int nvmlDeviceGetNvLinkRemotePciInfo_v2(card *c, unsigned link, pci_info *pci) {
+    OPTIONAL(c);
+    (void)link;
+    if (!word("direct")) return NOT_FOUND;
+    snprintf(pci->bus_id, sizeof pci->bus_id, "00000000:%02X:00.0", 0x10 + (c->index ^ 1));
+    return OK;
+}
+// Two cards share a switch, four a socket.
+int nvmlDeviceGetTopologyCommonAncestor(card *a, card *b, unsigned *level) {
+    OPTIONAL(a);
+    *level = a->index / 2 == b->index / 2 ? 10 : a->index / 4 == b->index / 4 ? 40 : 50;
+    return OK;
 }
 int nvmlDeviceGetPowerManagementLimitConstraints(card *c, unsigned *min, unsigned *max) {
     OPTIONAL(c);
