@@ -10,6 +10,7 @@
 //   xid=K:X          one Xid event X of card K     power=W       power draw of each card (300 + 10 K)
 //   ecc              card 0 has memory errors      reset@N       card 0 needs a reset from reading N on
 //   badlink          PCIe x8 gen 3 of x16 gen 5    cap=W         power limit in force (700)
+//   idle             no processes on the cards
 //   log=FILE         set calls are written there   direct        NVLinks join pairs of cards, no switch
 // A reading is one call of nvmlDeviceGetFieldValues with more than one field. Energy is power times
 // the time since the process started, on top of 1 MJ.
@@ -411,6 +412,7 @@ typedef struct process {
 } process;
 int nvmlDeviceGetComputeRunningProcesses_v3(card *c, unsigned *count, process *items) {
     CHECK(c);
+    if (word("idle")) return *count = 0, OK;
     if (*count < 2) return *count = 2, SMALL;
     *count = 2;
     items[0] = (process){(unsigned)getpid(), 3ull << 30, ~0u, ~0u};
