@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What each NVML call costs on this machine: wall and CPU time, mean of 20. Decides which readings
+// What each NVML call costs on this machine: CPU time, mean of 10. Decides which readings
 // of the provider are made with every sample and which once a second.
 //   cc -O2 -D_GNU_SOURCE -Isrc -Iinclude bench/probe/nvml_calls.c src/base/*.c src/config/*.c
 //      src/libs/libs.c src/libs/nvml.c -ldl -lm -lpthread
@@ -14,16 +14,48 @@ static double cpu_ms(void) {
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
 }
+// Readings close together are answered from a cache of the driver: each is made after a pause.
 #define TIME(name, expr)                                                                           \
     do {                                                                                           \
         int result_ = 0;                                                                           \
-        double cpu_ = cpu_ms();                                                                    \
-        int64_t ns_ = hn_clock_ns();                                                               \
-        for (int k_ = 0; k_ < 20; k_++)                                                            \
+        double cpu_ = 0;                                                                           \
+        for (int k_ = 0; k_ < 10; k_++) {                                                          \
+            hn_sleep_ns(g_pause_ns);                                                               \
+            double before_ = cpu_ms();                                                             \
             result_ = (expr);                                                                      \
-        printf("%-22s result %3d wall %7.3f ms cpu %7.3f ms\n", name, result_,                     \
-               (double)(hn_clock_ns() - ns_) / 20e6, (cpu_ms() - cpu_) / 20);                      \
+            cpu_ += cpu_ms() - before_;                                                            \
+        }                                                                                          \
+        printf("%-22s result %3d cpu %7.3f ms\n", name, result_, cpu_ / 10);                       \
     } while (0)
+static int64_t g_pause_ns = 20000000;
+
+static void time_gpm(hn_nvml_device d) {
+    static const unsigned k_ids[] = {2, 5, 10, 3, 1, 20, 21, 164, 165, 60, 61, 4, 7, 9, 11, 12, 13};
+    static const int k_counts[] = {1, 3, 6, 11, 17}, k_ms[] = {5, 10, 20, 50, 100};
+    hn_nvml_gpm_sample a, b;
+    static hn_nvml_gpm_get get;
+    if (!n.nvmlGpmSampleAlloc || n.nvmlGpmSampleAlloc(&a) != 0 || n.nvmlGpmSampleAlloc(&b) != 0) return;
+    TIME("gpm sample", n.nvmlGpmSampleGet(d, a));
+    for (size_t w = 0; w < HN_COUNT_OF(k_ms); w++) {
+        n.nvmlGpmSampleGet(d, a);
+        hn_sleep_ns(k_ms[w] * INT64_C(1000000));
+        n.nvmlGpmSampleGet(d, b);
+        get = (hn_nvml_gpm_get){.version = 1, .count = HN_COUNT_OF(k_ids), .first = a, .second = b};
+        for (unsigned i = 0; i < get.count; i++)
+            get.metrics[i].id = k_ids[i];
+        n.nvmlGpmMetricsGet(&get);
+        printf("gpm over %d ms:", k_ms[w]);
+        for (unsigned i = 0; i < get.count; i++)
+            printf(" %u:%.4g", get.metrics[i].id, get.metrics[i].value);
+        printf("\n");
+    }
+    for (size_t c = 0; c < HN_COUNT_OF(k_counts); c++) {
+        char name[32];
+        get.count = (unsigned)k_counts[c];
+        snprintf(name, sizeof name, "gpm metrics (%d)", k_counts[c]);
+        TIME(name, n.nvmlGpmMetricsGet(&get));
+    }
+}
 
 int main(void) {
     hone_error err = {0};
@@ -68,21 +100,9 @@ int main(void) {
     TIME("pstate", n.nvmlDeviceGetPerformanceState(d, &u));
     TIME("pcie generation", n.nvmlDeviceGetCurrPcieLinkGeneration(d, &u));
     TIME("processes", (u = 64, n.nvmlDeviceGetComputeRunningProcesses_v3(d, &u, processes)));
-    hn_nvml_gpm_sample a, b;
-    static hn_nvml_gpm_get get;
-    if (!n.nvmlGpmSampleAlloc || n.nvmlGpmSampleAlloc(&a) != 0 || n.nvmlGpmSampleAlloc(&b) != 0) return 0;
-    TIME("gpm sample", n.nvmlGpmSampleGet(d, a));
-    hn_sleep_ns(20000000);
-    n.nvmlGpmSampleGet(d, b);
-    get.version = 1;
-    get.first = a;
-    get.second = b;
-    static const unsigned k_gpm[] = {1, 2, 3, 5, 10, 20, 21, 60, 61, 164, 165};
-    get.count = HN_COUNT_OF(k_gpm);
-    for (unsigned i = 0; i < get.count; i++)
-        get.metrics[i].id = k_gpm[i];
-    TIME("gpm metrics (11)", n.nvmlGpmMetricsGet(&get));
-    for (unsigned i = 0; i < get.count; i++)
-        printf("gpm %u: result %d value %g\n", get.metrics[i].id, get.metrics[i].result, get.metrics[i].value);
+    time_gpm(d);
+    g_pause_ns = 100000000;
+    TIME("energy, every 100 ms", n.nvmlDeviceGetTotalEnergyConsumption(d, &q));
+    TIME("fields, every 100 ms", n.nvmlDeviceGetFieldValues(d, 2, all));
     return 0;
 }
