@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // hone slurm gres | check | plan | record: Slurm's files from the machine and against it; the two
 // verbs that the SPANK plug-in calls.
-#include <sched.h>
 #include <stdio.h>
 #include "cli/cli.h"
+#include "place/bind.h"
 #include "place/slurm/slurm.h"
 
 typedef struct slurm_args {
@@ -62,14 +62,12 @@ static hone_status run_check(hone_error *err, const slurm_args *args, int *out_e
 // Lines for the plug-in: "cpus 0-3", "mems 0", "reason ..."; no cpus line: leave the step as it is.
 static hone_status run_plan(hone_error *err, const slurm_args *args) {
     hn_place_machine machine = {0};
-    cpu_set_t mask;
-    hn_place_cpuset allowed = {{0}};
+    hn_place_cpuset allowed, nodes;
+    HN_TRY(hn_place_allowed_cpus(err, &allowed));
+    HN_TRY(hn_place_allowed_nodes(err, &nodes));
     HN_TRY(read_machine(err, args, &machine));
-    if (sched_getaffinity(0, sizeof mask, &mask) == 0)
-        for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
-            if (CPU_ISSET(cpu, &mask)) hn_place_cpuset_add(&allowed, cpu);
     hn_slurm_plan plan;
-    hn_slurm_plan_make(&machine, args->gpus, &allowed, &plan);
+    hn_slurm_plan_make(&machine, args->gpus, &allowed, &nodes, &plan);
     hn_place_machine_free(&machine);
     hn_str text = {0};
     if (plan.bind) {

@@ -80,6 +80,7 @@ static bool local_ranks(const hn_nccl_state *state) {
 static int one_node(const hn_nccl_state *state) {
     if (state->hosts.count > 1) return 0;
     if (state->nodes > 0) return state->nodes == 1;
+    if (state->ranks == 1) return 1;
     if (state->devices.count > 1) return 1;
     bool net_by_choice =
         hn_nccl_is(state, HN_FACT_P2P_REFUSED_ENV) || hn_nccl_is(state, HN_FACT_SHM_OFF);
@@ -218,11 +219,12 @@ static int named_peer(hn_nccl_state *state, const char *text) {
     const char *peer = text ? strstr(text, "peer ") : NULL;
     if (!peer) return -1;
     peer += 5;
-    hn_slice name = {peer, strcspn(peer, "<: ,")};
+    hn_slice name = {peer, strcspn(peer, "<: ,")}, label = {peer, strcspn(peer, ".<: ,")};
     for (size_t i = 0; i < state->addresses.count; i++)
         if (hn_slice_eq(name, state->addresses.data[i].ip)) return state->addresses.data[i].host;
     for (size_t i = 0; i < state->hosts.count; i++)
-        if (hn_slice_eq(name, state->hosts.data[i])) return (int)i;
+        if (hn_slice_eq(name, state->hosts.data[i]) || hn_slice_eq(label, state->hosts.data[i]))
+            return (int)i;
     return -1;
 }
 
@@ -275,7 +277,7 @@ static void first_failure(hn_nccl_state *state, hn_nccl_report *report, const bo
 // ---- paths as they are and as they should be --------------------------------------------------
 static const char *network_of(hn_nccl_state *state) {
     if (state->network) return state->network;
-    if (hn_nccl_is(state, HN_FACT_IB_LISTED)) return "IB";
+    if (hn_nccl_is(state, HN_FACT_IB_LISTED) || hn_nccl_is(state, HN_FACT_IB_USED)) return "IB";
     if (hn_nccl_is(state, HN_FACT_IBEXT)) return "IBext";
     if (hn_nccl_is(state, HN_FACT_OFI)) return "AWS Libfabric";
     if (hn_nccl_is(state, HN_FACT_NET_SOCKET_LISTED) || hn_nccl_is(state, HN_FACT_IB_NONE))

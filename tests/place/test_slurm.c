@@ -225,7 +225,7 @@ static void plans(void **state) {
         hn_slurm_plan plan;
         assert_true(hn_place_cpuset_parse(
             (hn_slice){k_cases[i].allowed, strlen(k_cases[i].allowed)}, &allowed));
-        hn_slurm_plan_make(&machine, k_cases[i].gpus, &allowed, &plan);
+        hn_slurm_plan_make(&machine, k_cases[i].gpus, &allowed, NULL, &plan);
         assert_int_equal(plan.bind, k_cases[i].cpus != NULL);
         assert_true(strlen(plan.reason) > 5);
         if (!plan.bind) continue;

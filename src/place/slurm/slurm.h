@@ -94,10 +94,12 @@ typedef struct hn_slurm_plan {
     hn_place_cpuset cpus, mems; // mems may be empty: leave memory as it is
     char reason[256];
 } hn_slurm_plan;
-// CPUs near the cards of `gpus` ("0,1", UUIDs) that are also in `allowed`. Never fails: what cannot
+// CPUs near the cards of `gpus` ("0,1", UUIDs) that are also in `allowed`, and their memory nodes that
+// are in `nodes` (NULL: any). Never fails: what cannot
 // be planned is left as it is, with the reason.
 void hn_slurm_plan_make(const hn_place_machine *machine, const char *gpus,
-                        const hn_place_cpuset *allowed, hn_slurm_plan *out_plan);
+                        const hn_place_cpuset *allowed, const hn_place_cpuset *nodes,
+                        hn_slurm_plan *out_plan);
 
 typedef struct hn_slurm_record_options {
     const char *source; // of the probe

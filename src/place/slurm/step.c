@@ -42,7 +42,8 @@ static bool add_card(const hn_place_machine *machine, hn_slice word, hn_slurm_pl
 }
 
 void hn_slurm_plan_make(const hn_place_machine *machine, const char *gpus,
-                        const hn_place_cpuset *allowed, hn_slurm_plan *out_plan) {
+                        const hn_place_cpuset *allowed, const hn_place_cpuset *nodes,
+                        hn_slurm_plan *out_plan) {
     *out_plan = (hn_slurm_plan){0};
     if (!gpus || !*gpus || strcmp(gpus, "NoDevFiles") == 0) {
         refuse(out_plan, "the step has no cards");
@@ -85,6 +86,7 @@ void hn_slurm_plan_make(const hn_place_machine *machine, const char *gpus,
         refuse(out_plan, "none of the CPUs near its cards is among those Slurm gave to the step");
         return;
     }
+    if (nodes) hn_place_cpuset_and(&out_plan->mems, nodes);
     out_plan->bind = true;
     snprintf(out_plan->reason, sizeof out_plan->reason, "%d of %d CPUs near cards %s",
              hn_place_cpuset_count(&out_plan->cpus), hn_place_cpuset_count(&near), gpus);
