@@ -691,8 +691,23 @@ hn_dim hn_dim_mod(hn_dims *dims, hn_dim a, hn_dim b) {
     return opaque(dims, DIM_MOD, a, b);
 }
 
+// Absorption: min(x, c) is never above x, max(x, c) never below. The extreme of `whole` and `part`
+// where part is an operand of whole; HN_DIM_FAILED if it is not.
+static hn_dim absorb(const hn_dims *dims, dim_kind kind, hn_dim whole, hn_dim part) {
+    if (hn_dim_is_const(whole)) return HN_DIM_FAILED;
+    const dim_expr *e = dim_expr_of(dims, whole);
+    if (e->count != 1 || e->constant || e->terms[0].factor != 1) return HN_DIM_FAILED;
+    const dim_atom *atom = &dims->atoms.data[e->terms[0].atom];
+    if ((atom->kind != DIM_MIN && atom->kind != DIM_MAX) || (atom->a != part && atom->b != part))
+        return HN_DIM_FAILED;
+    return atom->kind == kind ? whole : part;
+}
+
 static hn_dim extreme(hn_dims *dims, dim_kind kind, hn_dim a, hn_dim b) {
     if (EITHER_FAILED(a, b)) return HN_DIM_FAILED;
+    hn_dim absorbed = absorb(dims, kind, a, b);
+    if (absorbed == HN_DIM_FAILED) absorbed = absorb(dims, kind, b, a);
+    if (absorbed != HN_DIM_FAILED) return absorbed;
     hn_dim difference = hn_dim_sub(dims, a, b);
     if (difference == HN_DIM_FAILED) return difference;
     interval range = range_of(dims, difference);

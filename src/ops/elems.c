@@ -117,6 +117,10 @@ void hn_infer_move_elems(hn_infer *ctx, uint64_t data_mask, hn_ref_fn ref) {
         if (!node->inputs[i]) continue;
         int count;
         int64_t total;
+        if (!(data_mask >> i & 1) && node->inputs[i]->constant && !node->inputs[i]->overridable) {
+            in_list[i] = node->inputs[i]->constant;
+            continue;
+        }
         const hn_dim *elems = hn_infer_elems(ctx, node->inputs[i], &count);
         if (!elems || !small_shape(node->inputs[i], &in[i].shape, &total) || total != count) return;
         for (int k = 0; !(data_mask >> i & 1) && k < count; k++)

@@ -67,8 +67,11 @@ hn_status hn_infer_broadcast(hone_error *err, hn_infer *ctx, const hn_value *con
                 int64_t lo, hi, lo2, hi2;
                 hn_dim_range(ctx->dims, result, &lo, &hi);
                 hn_dim_range(ctx->dims, dim, &lo2, &hi2);
-                if (lo >= 2) continue;
-                result = lo2 >= 2 ? dim : hn_dim_fresh(ctx->dims, 0, INT64_MAX);
+                if (lo >= 2 || hn_dim_max(ctx->dims, result, dim) == result) continue;
+                if (lo2 >= 2 || hn_dim_max(ctx->dims, result, dim) == dim)
+                    result = dim; // never smaller: equal, or the other is 1
+                else
+                    result = hn_dim_fresh(ctx->dims, 0, INT64_MAX);
             }
         }
         dims[axis] = result;

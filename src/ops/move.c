@@ -305,18 +305,35 @@ static hn_dim slice_length(hn_dims *dims, hn_dim dim, hn_dim start, hn_dim end, 
         return hn_dim_fresh(dims, 0, INT64_MAX);
     hn_dim span = step > 0 ? hn_dim_sub(dims, to, from) : hn_dim_sub(dims, from, to);
     int64_t size = step > 0 ? step : (step == INT64_MIN ? INT64_MAX : -step), lo, hi;
+    if (hn_dim_is_const(span)) return span > 0 ? (span - 1) / size + 1 : 0;
     hn_dim length = size == 1 ? span : hn_dim_ceildiv(dims, span, size);
     hn_dim_range(dims, length, &lo, &hi);
     return lo >= 0 ? length : greater(dims, length, 0);
 }
 
+// Starts or ends. Constants near the lowest number, which "up to the front" is written as, are no
+// elements of shape arithmetic: they are read here and mean the same after clamping.
+static const hn_dim *slice_elems(hn_infer *ctx, const hn_value *value, hn_dim *buffer,
+                                 int *out_count) {
+    const hn_dim *elems = hn_infer_elems(ctx, value, out_count);
+    const hn_tensor *data = value->constant;
+    if (elems || !data || value->overridable || !hn_dtype_is_int(data->dtype)) return elems;
+    int64_t count = hn_tensor_count(data);
+    if (count > HN_MAX_RANK) return NULL;
+    for (int64_t i = 0; i < count; i++)
+        buffer[i] = hn_max_i64(hn_tensor_get_i64(data, i), INT64_MIN / 2);
+    *out_count = (int)count;
+    return buffer;
+}
+
 hone_status hn_infer_slice(hone_error *err, hn_infer *ctx) {
     const hn_node *node = ctx->node;
+    hn_dim buffers[2][HN_MAX_RANK];
     hn_type type = node->inputs[0]->type;
     int64_t axes[HN_MAX_RANK], steps[HN_MAX_RANK];
     int starts_count, ends_count, axes_count, steps_count;
-    const hn_dim *starts = hn_infer_elems(ctx, node->inputs[1], &starts_count);
-    const hn_dim *ends = hn_infer_elems(ctx, node->inputs[2], &ends_count);
+    const hn_dim *starts = slice_elems(ctx, node->inputs[1], buffers[0], &starts_count);
+    const hn_dim *ends = slice_elems(ctx, node->inputs[2], buffers[1], &ends_count);
     if (type.rank < 0) {
         hn_infer_unknown(ctx, 0, type.dtype, -1);
         return HONE_OK;

@@ -3,6 +3,7 @@
 //
 // Convolutions and pools go through internal hn.* products, which are exact for every stride, pad,
 // dilation and group and map to one vendor call; the rest is written in standard ops.
+#include "ops/grad_int.h"
 #include "ops/nn_int.h"
 
 static hn_value *grad_of(const hn_grad *ctx, int output) {
@@ -46,22 +47,8 @@ static hn_value *with_int(hn_grad *ctx, const char *op, const char *name, int64_
     return hn_infer_node(NULL, node) == HONE_OK ? node->outputs[0] : NULL;
 }
 
-static hn_value *axes_of(hn_grad *ctx, const int64_t *axes, int count) {
-    return hn_graph_add_const_i64(ctx->graph, axes, count, false);
-}
-
-static hn_value *scalar_like(hn_grad *ctx, double number, hn_dtype dtype) {
-    hn_tensor tensor;
-    hn_shape shape = {0};
-    if (hn_tensor_new(NULL, dtype, &shape, &tensor) != HONE_OK) return NULL;
-    hn_tensor_set_f64(&tensor, 0, number);
-    hn_value *value = hn_graph_add_constant(ctx->graph, "", &tensor);
-    if (!value) hn_tensor_free(&tensor);
-    return value;
-}
-
 static hn_value *sum_over(hn_grad *ctx, hn_value *value, const int64_t *axes, int count, bool keep) {
-    hn_value *list = axes_of(ctx, axes, count);
+    hn_value *list = hn_grad_ints(ctx, axes, count);
     if (!value || !list) return NULL;
     return with_int(ctx, "ReduceSum", "keepdims", keep, value, list, NULL);
 }
@@ -149,7 +136,7 @@ HN_GRAD_FN(hn_grad_gemm) {
     if (!c) return HONE_OK;
     float beta = hn_op_float(ctx->node, "beta");
     hn_value *dc = dy;
-    if (beta != 1) dc = hn_grad_op(ctx, "Mul", 2, dy, scalar_like(ctx, (double)beta, dy->type.dtype));
+    if (beta != 1) dc = hn_grad_op(ctx, "Mul", 2, dy, hn_grad_num(ctx, (double)beta, dy->type.dtype));
     return hn_grad_sum_to(err, ctx, dc, c, &ctx->grad_in[2]);
 }
 
@@ -165,7 +152,7 @@ static hn_value *swap_last(hn_grad *ctx, hn_value *value) {
 }
 
 static hn_value *unsqueeze(hn_grad *ctx, hn_value *value, int64_t axis) {
-    return hn_grad_op(ctx, "Unsqueeze", 2, value, axes_of(ctx, &axis, 1));
+    return hn_grad_op(ctx, "Unsqueeze", 2, value, hn_grad_ints(ctx, &axis, 1));
 }
 
 HN_GRAD_FN(hn_grad_matmul) {
@@ -185,8 +172,8 @@ HN_GRAD_FN(hn_grad_matmul) {
     HN_TRY(hn_grad_sum_to(err, ctx, da, wide_a, &da));
     HN_TRY(hn_grad_sum_to(err, ctx, db, wide_b, &db));
     int64_t first = 0, second = 1;
-    if (wide_a != a) da = hn_grad_op(ctx, "Squeeze", 2, da, axes_of(ctx, &first, 1));
-    if (wide_b != b) db = hn_grad_op(ctx, "Squeeze", 2, db, axes_of(ctx, &second, 1));
+    if (wide_a != a) da = hn_grad_op(ctx, "Squeeze", 2, da, hn_grad_ints(ctx, &first, 1));
+    if (wide_b != b) db = hn_grad_op(ctx, "Squeeze", 2, db, hn_grad_ints(ctx, &second, 1));
     HN_TRY(need(err, ctx, da));
     HN_TRY(need(err, ctx, db));
     ctx->grad_in[0] = da;
@@ -200,14 +187,14 @@ static hn_value *by_channel(hn_grad *ctx, hn_value *vector, int rank) {
     int64_t axes[HN_MAX_RANK];
     for (int i = 0; i < rank - 2; i++) axes[i] = i + 1;
     if (!vector || rank <= 2) return vector;
-    return hn_grad_op(ctx, "Unsqueeze", 2, vector, axes_of(ctx, axes, rank - 2));
+    return hn_grad_op(ctx, "Unsqueeze", 2, vector, hn_grad_ints(ctx, axes, rank - 2));
 }
 
 static hn_value *channel_mean(hn_grad *ctx, hn_value *value) {
     int64_t axes[HN_MAX_RANK] = {0};
     if (!value) return NULL;
     for (int i = 2; i < value->type.rank; i++) axes[i - 1] = i;
-    hn_value *list = axes_of(ctx, axes, value->type.rank - 1);
+    hn_value *list = hn_grad_ints(ctx, axes, value->type.rank - 1);
     return list ? with_int(ctx, "ReduceMean", "keepdims", 1, value, list, NULL) : NULL;
 }
 
@@ -224,7 +211,7 @@ HN_GRAD_FN(hn_grad_batch_norm) {
     int rank = x->type.rank;
     if (rank < 2) HN_FAIL_NODE(err, HONE_ERR_UNSUPPORTED, ctx->node, "the gradient needs rank 2 or more");
     bool training = hn_op_int(ctx->node, "training_mode") != 0;
-    hn_value *eps = scalar_like(ctx, (double)hn_op_float(ctx->node, "epsilon"), x->type.dtype);
+    hn_value *eps = hn_grad_num(ctx, (double)hn_op_float(ctx->node, "epsilon"), x->type.dtype);
     hn_value *mean = training ? channel_mean(ctx, x) : by_channel(ctx, hn_in(ctx->node, 3), rank);
     hn_value *centred = hn_grad_op(ctx, "Sub", 2, x, mean);
     hn_value *variance = training ? channel_mean(ctx, hn_grad_op(ctx, "Mul", 2, centred, centred))
@@ -274,24 +261,24 @@ static hn_value *label_weights(hn_grad *ctx, hn_value *scores, hn_value **io_lab
     hn_value *labels = *io_labels, *weights = hn_in(ctx->node, 2), *ignored = NULL;
     hn_dtype dtype = scores->type.dtype;
     if (hn_node_attr(ctx->node, "ignore_index")) {
-        hn_value *skip = scalar_like(ctx, (double)hn_node_int(ctx->node, "ignore_index", 0),
+        hn_value *skip = hn_grad_num(ctx, (double)hn_node_int(ctx->node, "ignore_index", 0),
                                      labels->type.dtype);
         ignored = hn_grad_op(ctx, "Equal", 2, labels, skip);
         labels = hn_grad_op(ctx, "Where", 3, ignored,
-                            scalar_like(ctx, 0, labels->type.dtype), labels);
+                            hn_grad_num(ctx, 0, labels->type.dtype), labels);
     }
     *io_labels = labels;
     hn_value *each = weights ? hn_grad_op(ctx, "Gather", 2, weights, labels)
-                             : hn_grad_op(ctx, "Expand", 2, scalar_like(ctx, 1, dtype),
+                             : hn_grad_op(ctx, "Expand", 2, hn_grad_num(ctx, 1, dtype),
                                           hn_grad_op(ctx, "Shape", 1, labels));
     if (!ignored) return each;
-    return hn_grad_op(ctx, "Where", 3, ignored, scalar_like(ctx, 0, dtype), each);
+    return hn_grad_op(ctx, "Where", 3, ignored, hn_grad_num(ctx, 0, dtype), each);
 }
 
 static hn_value *one_hot(hn_grad *ctx, hn_value *labels, hn_value *scores) {
     hn_value *shape = hn_grad_op(ctx, "Shape", 1, scores);
     int64_t one = 1;
-    hn_value *classes = hn_grad_op(ctx, "Gather", 2, shape, axes_of(ctx, &one, 1));
+    hn_value *classes = hn_grad_op(ctx, "Gather", 2, shape, hn_grad_ints(ctx, &one, 1));
     hn_tensor tensor;
     hn_shape pair = {.rank = 1, .dims = {2}};
     if (hn_tensor_new(NULL, scores->type.dtype, &pair, &tensor) != HONE_OK) return NULL;

@@ -110,9 +110,6 @@ void hn_line_log_softmax(const double *x, double *y, int64_t count, int64_t step
 // A standard one-output node without attributes, inferred. A NULL operand (an earlier failure) gives
 // NULL, so that calls nest and one check at the end is enough.
 hn_value *hn_grad_op(hn_grad *ctx, const char *op_type, int count, ...);
-// Sums `grad` over the dims along which `like` was broadcast.
-hn_status hn_grad_sum_to(hone_error *err, hn_grad *ctx, hn_value *grad, const hn_value *like,
-                         hn_value **out_value);
 
 // ---- element types ------------------------------------------------------------------------------
 double hn_round_even(double value);

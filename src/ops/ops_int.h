@@ -7,6 +7,7 @@
 
 #include "ops/control.h"
 #include "ops/elementwise.h"
+#include "ops/grad.h"
 #include "ops/move.h"
 #include "ops/random.h"
 #include "ops/reduce.h"

@@ -48,7 +48,10 @@ hone_status hn_infer_pad(hone_error *err, hn_infer *ctx) {
     for (int i = 0; i < count; i++) {
         hn_dim both = hn_dim_add(ctx->dims, pads[i], pads[count + i]);
         hn_dim dim = hn_dim_add(ctx->dims, type.dims[axes[i]], both);
-        if (dim == HN_DIM_FAILED || (hn_dim_is_const(dim) && dim < 0))
+        bool known = hn_dim_is_const(pads[i]) && hn_dim_is_const(pads[count + i]) &&
+                     hn_dim_is_const(type.dims[axes[i]]);
+        if (dim == HN_DIM_FAILED || (known && !hn_dim_is_const(dim)) ||
+            (hn_dim_is_const(dim) && dim < 0))
             HN_BAD_NODE(err, node, "the pads of axis %d leave no valid size", axes[i]);
         type.dims[axes[i]] = dim;
     }
