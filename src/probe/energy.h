@@ -20,15 +20,17 @@ typedef struct hn_energy {
     int resets;           // times the counter fell back (driver reloaded); not covered
     // state
     hn_metric counter, power;
-    int64_t first_ns, last_ns, counter_ns, power_ns;
-    double last_counter_mj, last_power_w, counter_mj, power_j;
-    int64_t counter_covered_ns, power_covered_ns;
+    int64_t first_ns, last_ns, counter_ns, power_ns, counter_covered_ns, power_covered_ns, edge_ns;
+    double last_counter_mj, last_power_w, counter_mj, power_j, edge_j; // edge: since the last counter reading
+    double head_j;   // power before the first counter reading
+    int64_t head_ns;
     bool any, have_counter, have_power;
 } hn_energy;
 
 // For a card (HN_DEVICE_GPU, MIG) or the host's CPU packages (HN_DEVICE_HOST).
 void hn_energy_start(hn_energy *energy, hn_device_kind kind);
-// Samples of one device in order. One method is used for the whole span: the counter if it covers
-// at least as much time as the power readings do.
+// Samples of one device in order. Where there is a counter it decides; reading it is dear, so that
+// providers do it seldom: what lies before its first and after its last reading is integrated power.
+// hn_probe_refresh at both ends of a span makes these edges vanish.
 void hn_energy_add(hn_energy *energy, const hn_sample *sample);
 #endif

@@ -16,7 +16,9 @@ static void add_device(hn_nvml_probe *self, hn_device_kind kind, unsigned gpu_in
     card->is_mig = kind == HN_DEVICE_MIG;
     card->mig_on = false;
     card->parent = parent >= 0 ? self->cards[parent].handle : NULL;
-    card->slow_ns = card->rate_ns = 0;
+    for (int t = 0; t < HN_NVML_TIERS; t++)
+        card->tiers[t] = (hn_nvml_tier){0};
+    memset(card->pcie, 0, sizeof card->pcie);
     hn_device_info_init(info, kind);
     info->parent = parent;
     info->gpu_index = gpu_index;
@@ -117,6 +119,9 @@ static hone_status start(hone_error *err, hn_nvml_probe *self) {
         add_device(self, HN_DEVICE_GPU, i, -1, handle);
         if (handle) add_mig_instances(self, self->base.device_count - 1);
     }
+    hn_sleep_ns(HN_NVML_GPM_WINDOW_NS + 10000000);
+    for (int d = 0; d < self->base.device_count; d++)
+        if (self->cards[d].handle) hn_nvml_discover_gpm(self, d);
     self->events_cards = 0;
     if (HN_NVML_CALL(self, nvmlEventSetCreate, &self->events) == HN_NVML_OK)
         for (int d = 0; d < self->base.device_count; d++)
@@ -161,6 +166,10 @@ static hone_status nvml_open(hone_error *err, const char *arg, hn_probe **out_pr
     }
     *out_probe = &self->base;
     return HONE_OK;
+}
+
+static void nvml_refresh(hn_probe *probe, int device) {
+    atomic_store(&((hn_nvml_probe *)probe)->cards[device].refresh, true);
 }
 
 static hone_status nvml_reopen(hone_error *err, hn_probe *probe) {
@@ -300,4 +309,5 @@ static hone_status nvml_processes(hone_error *err, hn_probe *probe, int device,
 
 const hn_probe_provider hn_probe_nvml = {
     .name = "nvml", .open = nvml_open, .close = nvml_close, .sample = hn_nvml_sample,
-    .processes = nvml_processes, .wait_event = nvml_wait_event, .reopen = nvml_reopen};
+    .processes = nvml_processes, .wait_event = nvml_wait_event, .reopen = nvml_reopen,
+    .refresh = nvml_refresh};

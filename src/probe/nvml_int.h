@@ -19,36 +19,48 @@ typedef struct hn_unwrap {
     double total;
 } hn_unwrap;
 
+// What is read together at one rate: fields in one call, and getters by bit.
+typedef enum hn_nvml_tier_id {
+    HN_TIER_EVERY,  // with each sample: calls of microseconds
+    HN_TIER_POWER,  // the power sensor changes ten times a second
+    HN_TIER_UTIL,   // the driver's own window is 1/6 s
+    HN_TIER_SECOND, // byte counters, throttle times, link state
+    HN_TIER_RARE,   // fault counters, limits: milliseconds of CPU time in all
+    HN_TIER_ENERGY, // 4 to 7 ms of CPU time a call on an H200
+    HN_NVML_TIERS
+} hn_nvml_tier_id;
+typedef struct hn_nvml_tier {
+    int64_t read_ns; // 0 = never
+    hn_nvml_field_value fields[HN_METRIC_COUNT];
+    hn_metric metrics[HN_METRIC_COUNT];
+    int field_count;
+    uint32_t getters;
+    hn_sample values; // last answers
+} hn_nvml_tier;
+
 typedef struct hn_nvml_card {
     hn_nvml_device handle, parent; // parent: of a MIG instance
     unsigned gi;
     bool is_mig, mig_on; // instance; card split into instances
-    uint32_t getters;    // bits of the getters that answered at the last opening
-    // fields read with every sample and once a second
-    hn_nvml_field_value fast[HN_METRIC_COUNT], slow[HN_METRIC_COUNT];
-    hn_metric fast_metric[HN_METRIC_COUNT], slow_metric[HN_METRIC_COUNT];
-    int fast_count, slow_count;
-    hn_sample slow_values; // last answers
-    int64_t slow_ns;
-    hn_unwrap pcie[2], nvlink[2]; // tx, rx
-    // rates from counters where GPM has none: previous reading
-    double rate_last[4];
-    int64_t rate_ns;
+    hn_nvml_tier tiers[HN_NVML_TIERS];
+    hn_unwrap pcie[2]; // tx, rx
     // GPM
     hn_nvml_gpm_sample gpm[2]; // owned; [0] is the older
     int64_t gpm_ns;            // of gpm[0]
-    bool gpm_on, gpm_have;
+    int64_t gpm_values_ns;     // of gpm_values
+    bool gpm_on;
+    int gpm_result;            // of starting it
     int gpm_count;
     hn_metric gpm_metric[HN_METRIC_COUNT];
     hn_nvml_gpm_get *get; // owned
-    hn_sample gpm_values; // last answers, for readings too close together
+    hn_sample gpm_values; // last answers, kept between readings
     unsigned long long util_since_us; // processes: newest sample seen
     hn_nvml_process process_items[HN_NVML_PROCESSES_MAX];
     hn_nvml_process_util util_items[HN_NVML_PROCESSES_MAX];
     // events, written by the waiting thread
     _Atomic int last_xid;
     _Atomic uint64_t xid_events;
-    _Atomic bool lost, lost_told;
+    _Atomic bool lost, lost_told, refresh; // refresh: all tiers are due
 } hn_nvml_card;
 
 typedef struct hn_nvml_probe {
@@ -68,8 +80,11 @@ typedef struct hn_nvml_probe {
     ((self)->api.name ? (self)->api.name(__VA_ARGS__) : HN_NVML_FUNCTION_NOT_FOUND)
 
 void hn_nvml_read_facts(hn_nvml_probe *self, int device);
-// Finds out which metrics the device answers; fills info->absent.
+// Finds out which metrics the device answers; fills info->absent. In two steps with at least
+// HN_NVML_GPM_WINDOW_NS between them, so that all devices wait for their activity counters at once.
+#define HN_NVML_GPM_WINDOW_NS INT64_C(90000000)
 void hn_nvml_discover(hn_nvml_probe *self, int device);
+void hn_nvml_discover_gpm(hn_nvml_probe *self, int device);
 void hn_nvml_forget(hn_nvml_probe *self, int device); // frees what discover took
 hn_absent hn_nvml_why_absent(const hn_nvml_card *card, int result);
 hone_status hn_nvml_sample(hone_error *err, hn_probe *probe, int device, hn_sample *out_sample);

@@ -4,9 +4,16 @@
 #include <stdio.h>
 #include "probe/nvml_int.h"
 
-// A pair of GPM samples closer together than this is noise; the older one is kept until then.
-#define GPM_MIN_NS INT64_C(10000000)
-#define SLOW_NS    INT64_C(1000000000)
+// Intervals of the tiers. Measured on an H200 with driver 580 (bench/probe/nvml_calls.c, CPU time a
+// call): energy 4 to 7 ms, thermal throttle time 1.2, temperature margin 1.3, GPM's PCIe rates 1.4,
+// PCIe byte counters 0.4 each, power 0.3, GPM sample 0.25, utilisation 0.12; all else below 0.1.
+static const int64_t k_tier_ns[HN_NVML_TIERS] = {
+    [HN_TIER_EVERY] = 0,          [HN_TIER_POWER] = 45000000,   [HN_TIER_UTIL] = 150000000,
+    [HN_TIER_SECOND] = 990000000, [HN_TIER_RARE] = 10000000000, [HN_TIER_ENERGY] = 5000000000,
+};
+// GPM's hardware counters are fetched about every 50 ms: a closer pair answers 0 for everything and
+// not-a-number for DRAM. Such a pair is not used; older answers stand for GPM_HOLD_NS.
+#define GPM_HOLD_NS INT64_C(1000000000)
 
 hn_absent hn_nvml_why_absent(const hn_nvml_card *card, int result) {
     switch (result) {
@@ -175,38 +182,37 @@ static int get_process_count(hn_nvml_probe *self, hn_nvml_card *card, hn_sample 
     return result == HN_NVML_INSUFFICIENT_SIZE ? HN_NVML_OK : result;
 }
 
-// The `slow` ones answer with what seldom changes and are called once a second.
 static const struct getter {
     getter_fn fn;
-    bool slow;
+    hn_nvml_tier_id tier;
     hn_metric metrics[4]; // filled; the unused are HN_METRIC_COUNT
 } k_getters[] = {
 #define NONE HN_METRIC_COUNT
-    {get_utilization, false, {HN_M_gpu_util, HN_M_mem_util, NONE, NONE}},
-    {get_memory, false, {HN_M_fb_total_bytes, HN_M_fb_used_bytes, HN_M_fb_free_bytes, HN_M_fb_reserved_bytes}},
-    {get_sm_clock, false, {HN_M_sm_clock_mhz, NONE, NONE, NONE}},
-    {get_mem_clock, false, {HN_M_mem_clock_mhz, NONE, NONE, NONE}},
-    {get_temperature, false, {HN_M_gpu_temp_c, NONE, NONE, NONE}},
-    {get_reasons, false, {HN_M_reasons, NONE, NONE, NONE}},
-    {get_power, false, {HN_M_power_w, NONE, NONE, NONE}},
-    {get_energy, false, {HN_M_energy_mj, NONE, NONE, NONE}},
-    {get_enforced_limit, true, {HN_M_power_limit_w, NONE, NONE, NONE}},
-    {get_requested_limit, true, {HN_M_power_limit_requested_w, NONE, NONE, NONE}},
-    {get_bar1, true, {HN_M_bar1_used_bytes, NONE, NONE, NONE}},
-    {get_video_clock, true, {HN_M_video_clock_mhz, NONE, NONE, NONE}},
-    {get_margin, true, {HN_M_temp_margin_c, NONE, NONE, NONE}},
-    {get_pstate, true, {HN_M_pstate, NONE, NONE, NONE}},
-    {get_fan, true, {HN_M_fan_percent, NONE, NONE, NONE}},
-    {get_pcie_gen, true, {HN_M_pcie_gen, NONE, NONE, NONE}},
-    {get_pcie_width, true, {HN_M_pcie_width, NONE, NONE, NONE}},
-    {get_encoder, true, {HN_M_enc_util, NONE, NONE, NONE}},
-    {get_decoder, true, {HN_M_dec_util, NONE, NONE, NONE}},
-    {get_jpeg, true, {HN_M_jpg_util, NONE, NONE, NONE}},
-    {get_ofa, true, {HN_M_ofa_util, NONE, NONE, NONE}},
-    {get_process_count, true, {HN_M_processes, NONE, NONE, NONE}},
+    {get_memory, HN_TIER_EVERY, {HN_M_fb_total_bytes, HN_M_fb_used_bytes, HN_M_fb_free_bytes, HN_M_fb_reserved_bytes}},
+    {get_sm_clock, HN_TIER_EVERY, {HN_M_sm_clock_mhz, NONE, NONE, NONE}},
+    {get_mem_clock, HN_TIER_EVERY, {HN_M_mem_clock_mhz, NONE, NONE, NONE}},
+    {get_temperature, HN_TIER_EVERY, {HN_M_gpu_temp_c, NONE, NONE, NONE}},
+    {get_reasons, HN_TIER_EVERY, {HN_M_reasons, NONE, NONE, NONE}},
+    {get_power, HN_TIER_POWER, {HN_M_power_w, NONE, NONE, NONE}},
+    {get_utilization, HN_TIER_UTIL, {HN_M_gpu_util, HN_M_mem_util, NONE, NONE}},
+    {get_video_clock, HN_TIER_SECOND, {HN_M_video_clock_mhz, NONE, NONE, NONE}},
+    {get_pstate, HN_TIER_SECOND, {HN_M_pstate, NONE, NONE, NONE}},
+    {get_fan, HN_TIER_SECOND, {HN_M_fan_percent, NONE, NONE, NONE}},
+    {get_pcie_gen, HN_TIER_SECOND, {HN_M_pcie_gen, NONE, NONE, NONE}},
+    {get_pcie_width, HN_TIER_SECOND, {HN_M_pcie_width, NONE, NONE, NONE}},
+    {get_encoder, HN_TIER_SECOND, {HN_M_enc_util, NONE, NONE, NONE}},
+    {get_decoder, HN_TIER_SECOND, {HN_M_dec_util, NONE, NONE, NONE}},
+    {get_jpeg, HN_TIER_SECOND, {HN_M_jpg_util, NONE, NONE, NONE}},
+    {get_ofa, HN_TIER_SECOND, {HN_M_ofa_util, NONE, NONE, NONE}},
+    {get_process_count, HN_TIER_SECOND, {HN_M_processes, NONE, NONE, NONE}},
+    {get_enforced_limit, HN_TIER_RARE, {HN_M_power_limit_w, NONE, NONE, NONE}},
+    {get_requested_limit, HN_TIER_RARE, {HN_M_power_limit_requested_w, NONE, NONE, NONE}},
+    {get_bar1, HN_TIER_RARE, {HN_M_bar1_used_bytes, NONE, NONE, NONE}},
+    {get_margin, HN_TIER_RARE, {HN_M_temp_margin_c, NONE, NONE, NONE}},
+    {get_energy, HN_TIER_ENERGY, {HN_M_energy_mj, NONE, NONE, NONE}},
 #undef NONE
 };
-_Static_assert(sizeof k_getters / sizeof k_getters[0] <= HN_NVML_GETTERS_MAX, "bits of card->getters");
+_Static_assert(sizeof k_getters / sizeof k_getters[0] <= HN_NVML_GETTERS_MAX, "bits of a tier's getters");
 
 // ---- fields -----------------------------------------------------------------------------------
 static double field_number(const hn_nvml_field_value *field) {
@@ -240,7 +246,8 @@ static void take_field(hn_nvml_card *card, hn_metric metric, const hn_nvml_field
                        hn_sample *s) {
     double value = field_number(field);
     if (!isfinite(value)) return;
-    value *= hn_metric_rows[metric].nvml_scale;
+    double scale = hn_metric_rows[metric].nvml_scale;
+    value = scale < 1 ? value / round(1 / scale) : value * scale; // 80704 mW are 80.704 W, not 80.70400000000001
     if (metric == HN_M_pcie_tx_bytes || metric == HN_M_pcie_rx_bytes)
         value = unwrap(&card->pcie[metric == HN_M_pcie_rx_bytes], value);
     // A memory temperature of 0 is what cards without that sensor say.
@@ -248,14 +255,14 @@ static void take_field(hn_nvml_card *card, hn_metric metric, const hn_nvml_field
     hn_sample_put(s, metric, value);
 }
 
-static int read_fields(hn_nvml_probe *self, hn_nvml_card *card, hn_nvml_field_value *fields,
-                       const hn_metric *metrics, int count, hn_sample *s) {
-    if (count == 0) return HN_NVML_OK;
-    int result = HN_NVML_CALL(self, nvmlDeviceGetFieldValues, card->handle, count, fields);
+static int read_fields(hn_nvml_probe *self, hn_nvml_card *card, hn_nvml_tier *tier) {
+    if (tier->field_count == 0) return HN_NVML_OK;
+    int result = HN_NVML_CALL(self, nvmlDeviceGetFieldValues, card->handle, tier->field_count, tier->fields);
     if (result != HN_NVML_OK) return result;
-    for (int i = 0; i < count; i++) {
-        if (fields[i].result == HN_NVML_GPU_IS_LOST) return HN_NVML_GPU_IS_LOST;
-        if (fields[i].result == HN_NVML_OK) take_field(card, metrics[i], &fields[i], s);
+    for (int i = 0; i < tier->field_count; i++) {
+        if (tier->fields[i].result == HN_NVML_GPU_IS_LOST) return HN_NVML_GPU_IS_LOST;
+        if (tier->fields[i].result == HN_NVML_OK)
+            take_field(card, tier->metrics[i], &tier->fields[i], &tier->values);
     }
     return HN_NVML_OK;
 }
@@ -276,10 +283,12 @@ static void discover_fields(hn_nvml_probe *self, hn_nvml_card *card, hn_device_i
         }
         info->absent[m] = (uint8_t)hn_nvml_why_absent(card, result);
         if (result != HN_NVML_OK) continue;
-        bool slow = code & 1 << 30;
-        int at = slow ? card->slow_count++ : card->fast_count++;
-        (slow ? card->slow : card->fast)[at] = field;
-        (slow ? card->slow_metric : card->fast_metric)[at] = (hn_metric)m;
+        hn_nvml_tier *tier = &card->tiers[m == HN_M_energy_mj            ? HN_TIER_ENERGY
+                                          : code & HN_NVML_RARE(0)   ? HN_TIER_RARE
+                                          : code & HN_NVML_SECOND(0) ? HN_TIER_SECOND
+                                                                     : HN_TIER_POWER];
+        tier->metrics[tier->field_count] = (hn_metric)m;
+        tier->fields[tier->field_count++] = field;
     }
 }
 
@@ -300,7 +309,8 @@ static int gpm_ask(hn_nvml_probe *self, hn_nvml_card *card) {
     return HN_NVML_CALL(self, nvmlGpmMetricsGet, card->get);
 }
 
-static int discover_gpm_calls(hn_nvml_probe *self, hn_nvml_card *card) {
+// The first sample of the pair.
+static int start_gpm(hn_nvml_probe *self, hn_nvml_card *card) {
     hn_nvml_gpm_support support = {.version = 1};
     int result = HN_NVML_CALL(self, nvmlGpmQueryDeviceSupport,
                               card->is_mig ? card->parent : card->handle, &support);
@@ -308,81 +318,108 @@ static int discover_gpm_calls(hn_nvml_probe *self, hn_nvml_card *card) {
     if (!support.supported) return HN_NVML_NOT_SUPPORTED;
     card->get = hn_calloc(1, sizeof *card->get);
     if (!card->get) return HN_NVML_INSUFFICIENT_SIZE;
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 2 && result == HN_NVML_OK; i++)
         result = HN_NVML_CALL(self, nvmlGpmSampleAlloc, &card->gpm[i]);
-        if (result == HN_NVML_OK) result = gpm_take(self, card, card->gpm[i]);
-        if (result != HN_NVML_OK) return result;
-        if (i == 0) hn_sleep_ns(2 * GPM_MIN_NS);
-    }
-    return gpm_ask(self, card);
+    if (result == HN_NVML_OK) result = gpm_take(self, card, card->gpm[0]);
+    card->gpm_ns = hn_clock_ns();
+    return result;
 }
 
-static void discover_gpm(hn_nvml_probe *self, hn_nvml_card *card, hn_device_info *info) {
+// Asked for: what the table has, but PCIe rates only where there are no byte counters (asking for
+// them costs 1.4 ms), and NVLink rates only where there are links (else the answer is 0, not none).
+static void choose_gpm(hn_nvml_card *card, const hn_device_info *info) {
     card->gpm_count = 0;
-    for (int m = 0; m < HN_METRIC_COUNT; m++)
-        if (hn_metric_rows[m].gpm) card->gpm_metric[card->gpm_count++] = (hn_metric)m;
-    int result = discover_gpm_calls(self, card), kept = 0;
+    for (int m = 0; m < HN_METRIC_COUNT; m++) {
+        if (!hn_metric_rows[m].gpm) continue;
+        bool pcie = m == HN_M_pcie_tx_bytes_s || m == HN_M_pcie_rx_bytes_s,
+             nvlink = m == HN_M_nvlink_tx_bytes_s || m == HN_M_nvlink_rx_bytes_s;
+        if (pcie && info->absent[HN_M_pcie_tx_bytes] == HN_ABSENT_NOT) continue;
+        if (nvlink && !card->is_mig && !(info->nvlink_active > 0)) continue;
+        card->gpm_metric[card->gpm_count++] = (hn_metric)m;
+    }
+}
+
+// Whether the pair measured anything, and what: an empty one has no DRAM cycles to divide by.
+static bool take_gpm(hn_nvml_card *card) {
+    hn_sample now = {0};
     for (int i = 0; i < card->gpm_count; i++) {
+        const hn_nvml_gpm_metric *metric = &card->get->metrics[i];
+        const hn_metric_row *row = &hn_metric_rows[card->gpm_metric[i]];
+        if (card->gpm_metric[i] == HN_M_dram_active && metric->result == HN_NVML_OK &&
+            !isfinite(metric->value))
+            return false;
+        double value = metric->value * row->gpm_scale;
+        if (metric->result != HN_NVML_OK || value < 0) continue;
+        if (strcmp(row->unit, "ratio") == 0 && value > 1) value = value > 1.05 ? NAN : 1;
+        hn_sample_put(&now, card->gpm_metric[i], value);
+    }
+    // Hits and misses that are both 0 are counters that do not run (driver 580 on an H200).
+    if (hn_sample_or(&now, HN_M_l2_hit, 0) == 0 && hn_sample_or(&now, HN_M_l2_miss, 0) == 0) {
+        hn_sample_drop(&now, HN_M_l2_hit);
+        hn_sample_drop(&now, HN_M_l2_miss);
+    }
+    card->gpm_values = now;
+    return true;
+}
+
+static void swap_gpm(hn_nvml_card *card, int64_t now_ns) {
+    hn_nvml_gpm_sample older = card->gpm[0];
+    card->gpm[0] = card->gpm[1];
+    card->gpm[1] = older;
+    card->gpm_ns = card->gpm_values_ns = now_ns;
+}
+
+void hn_nvml_discover_gpm(hn_nvml_probe *self, int device) {
+    hn_nvml_card *card = &self->cards[device];
+    hn_device_info *info = &self->devices[device];
+    int result = card->gpm_result, kept = 0;
+    choose_gpm(card, info);
+    if (result == HN_NVML_OK) result = gpm_take(self, card, card->gpm[1]);
+    int64_t now_ns = hn_clock_ns();
+    if (result == HN_NVML_OK) result = gpm_ask(self, card);
+    if (result == HN_NVML_OK && take_gpm(card)) swap_gpm(card, now_ns);
+    for (int m = 0; m < HN_METRIC_COUNT; m++)
+        if (hn_metric_rows[m].gpm && info->absent[m] != HN_ABSENT_NOT)
+            info->absent[m] = (uint8_t)(result == HN_NVML_OK ? HN_ABSENT_UNSUPPORTED
+                                                             : hn_nvml_why_absent(card, result));
+    for (int i = 0; i < card->gpm_count && result == HN_NVML_OK; i++) {
         hn_metric metric = card->gpm_metric[i];
-        int one = result == HN_NVML_OK ? card->get->metrics[i].result : result;
+        int one = card->get->metrics[i].result;
         info->absent[metric] = (uint8_t)hn_nvml_why_absent(card, one);
         if (one == HN_NVML_OK) card->gpm_metric[kept++] = metric;
     }
     card->gpm_count = kept;
     card->gpm_on = kept > 0;
-    card->gpm_have = false;
 }
 
 static int read_gpm(hn_nvml_probe *self, hn_nvml_card *card, hn_sample *s) {
     int64_t now_ns = hn_clock_ns();
-    if (card->gpm_have && now_ns - card->gpm_ns < GPM_MIN_NS) {
+    if (now_ns - card->gpm_ns >= HN_NVML_GPM_WINDOW_NS) {
+        int result = gpm_take(self, card, card->gpm[1]);
+        if (result == HN_NVML_OK) result = gpm_ask(self, card);
+        if (result != HN_NVML_OK) return result;
+        if (take_gpm(card)) swap_gpm(card, now_ns);
+    }
+    if (card->gpm_values_ns && now_ns - card->gpm_values_ns < GPM_HOLD_NS)
         for (int i = 0; i < card->gpm_count; i++)
             if (hn_sample_has(&card->gpm_values, card->gpm_metric[i]))
                 hn_sample_put(s, card->gpm_metric[i], card->gpm_values.value[card->gpm_metric[i]]);
-        return HN_NVML_OK;
-    }
-    if (!card->gpm_have) { // the first reading after opening: no pair yet
-        int result = gpm_take(self, card, card->gpm[0]);
-        card->gpm_ns = hn_clock_ns();
-        card->gpm_have = result == HN_NVML_OK;
-        return result;
-    }
-    int result = gpm_take(self, card, card->gpm[1]);
-    if (result == HN_NVML_OK) result = gpm_ask(self, card);
-    if (result != HN_NVML_OK) return result;
-    card->gpm_values = (hn_sample){0};
-    for (int i = 0; i < card->gpm_count; i++) {
-        const hn_nvml_gpm_metric *metric = &card->get->metrics[i];
-        const hn_metric_row *row = &hn_metric_rows[card->gpm_metric[i]];
-        double value = metric->value * row->gpm_scale;
-        if (metric->result != HN_NVML_OK || value < 0) continue;
-        if (strcmp(row->unit, "ratio") == 0 && value > 1) value = value > 1.05 ? NAN : 1;
-        hn_sample_put(&card->gpm_values, card->gpm_metric[i], value);
-        hn_sample_put(s, card->gpm_metric[i], value);
-    }
-    hn_nvml_gpm_sample older = card->gpm[0];
-    card->gpm[0] = card->gpm[1];
-    card->gpm[1] = older;
-    card->gpm_ns = now_ns;
     return HN_NVML_OK;
 }
 
-// Link rates before Hopper: differences of the byte counters, over at least 10 ms.
-static void derive_rates(hn_nvml_card *card, hn_device_info *info, hn_sample *s) {
+// Link rates from differences of the byte counters of two readings of the tier.
+static void derive_rates(hn_device_info *info, hn_nvml_tier *tier, const hn_sample *before,
+                         int64_t step_ns) {
     static const hn_metric k_counter[] = {HN_M_pcie_tx_bytes, HN_M_pcie_rx_bytes,
                                           HN_M_nvlink_tx_bytes, HN_M_nvlink_rx_bytes};
     static const hn_metric k_rate[] = {HN_M_pcie_tx_bytes_s, HN_M_pcie_rx_bytes_s,
                                        HN_M_nvlink_tx_bytes_s, HN_M_nvlink_rx_bytes_s};
-    int64_t step_ns = s->t_ns - card->rate_ns;
-    if (card->rate_ns && step_ns < GPM_MIN_NS) return;
     for (int i = 0; i < 4; i++) {
-        double now = hn_sample_or(s, k_counter[i], NAN), before = card->rate_last[i];
-        card->rate_last[i] = now;
-        if (!card->rate_ns || hn_sample_has(s, k_rate[i]) || !(now >= before)) continue;
-        hn_sample_put(s, k_rate[i], (now - before) * 1e9 / (double)step_ns);
+        double now = hn_sample_or(&tier->values, k_counter[i], NAN), last = hn_sample_or(before, k_counter[i], NAN);
+        if (!(now >= last) || step_ns <= 0) continue;
+        hn_sample_put(&tier->values, k_rate[i], (now - last) * 1e9 / (double)step_ns);
         info->absent[k_rate[i]] = HN_ABSENT_NOT;
     }
-    card->rate_ns = s->t_ns;
 }
 
 // ---- discovery and sampling -------------------------------------------------------------------
@@ -394,64 +431,64 @@ void hn_nvml_forget(hn_nvml_probe *self, int device) {
     hn_free(card->get);
     card->get = NULL;
     card->gpm_on = false;
+    card->gpm_values_ns = 0;
 }
 
 void hn_nvml_discover(hn_nvml_probe *self, int device) {
     hn_nvml_card *card = &self->cards[device];
     hn_device_info *info = &self->devices[device];
-    card->fast_count = card->slow_count = 0;
-    card->getters = 0;
     discover_fields(self, card, info);
     for (size_t i = 0; i < HN_COUNT_OF(k_getters); i++) {
         hn_sample probe = {0};
-        int result = k_getters[i].fn(self, card, &probe);
         bool needed = false;
+        for (int k = 0; k < 4; k++)
+            needed |= k_getters[i].metrics[k] != HN_METRIC_COUNT &&
+                      info->absent[k_getters[i].metrics[k]] != HN_ABSENT_NOT;
+        if (!needed) continue; // a field answers it
+        int result = k_getters[i].fn(self, card, &probe);
+        hn_absent why = hn_nvml_why_absent(card, result);
         for (int k = 0; k < 4; k++) {
             hn_metric metric = k_getters[i].metrics[k];
-            if (metric == HN_METRIC_COUNT || info->absent[metric] == HN_ABSENT_NOT) continue;
-            needed = true;
-            info->absent[metric] = (uint8_t)(hn_sample_has(&probe, metric) ? HN_ABSENT_NOT
-                                             : result == HN_NVML_OK
-                                                 ? HN_ABSENT_UNSUPPORTED
-                                                 : hn_nvml_why_absent(card, result));
+            if (metric != HN_METRIC_COUNT && info->absent[metric] != HN_ABSENT_NOT)
+                info->absent[metric] = (uint8_t)(hn_sample_has(&probe, metric) ? HN_ABSENT_NOT
+                                                 : result == HN_NVML_OK        ? HN_ABSENT_UNSUPPORTED
+                                                                               : why);
         }
         // Refused for good (not supported, no such function): not asked again.
-        hn_absent why = hn_nvml_why_absent(card, result);
-        if (needed && (result == HN_NVML_OK || why == HN_ABSENT_ERROR))
-            card->getters |= UINT32_C(1) << i;
+        if (result == HN_NVML_OK || why == HN_ABSENT_ERROR)
+            card->tiers[k_getters[i].tier].getters |= UINT32_C(1) << i;
     }
-    discover_gpm(self, card, info);
+    card->gpm_result = start_gpm(self, card);
 }
 
-static int run_getters(hn_nvml_probe *self, hn_nvml_card *card, bool slow, hn_sample *s,
-                       int *asked, int *failed) {
-    for (size_t i = 0; i < HN_COUNT_OF(k_getters); i++) {
-        if (k_getters[i].slow != slow || !((card->getters >> i) & 1)) continue;
-        int result = k_getters[i].fn(self, card, s);
-        if (result == HN_NVML_GPU_IS_LOST || result == HN_NVML_RESET_REQUIRED) return result;
-        ++*asked;
-        *failed += result != HN_NVML_OK;
-    }
-    return HN_NVML_OK;
-}
-
-static int read_slow(hn_nvml_probe *self, hn_nvml_card *card, hn_sample *s, int *asked,
-                     int *failed) {
+static int read_tier(hn_nvml_probe *self, int device, hn_nvml_tier_id id, hn_sample *s, bool refresh,
+                     int *asked, int *failed) {
+    hn_nvml_card *card = &self->cards[device];
+    hn_nvml_tier *tier = &card->tiers[id];
     int64_t now_ns = hn_clock_ns();
-    if (card->slow_ns == 0 || now_ns - card->slow_ns >= SLOW_NS) {
-        card->slow_values = (hn_sample){0};
-        int result = read_fields(self, card, card->slow, card->slow_metric, card->slow_count,
-                                 &card->slow_values);
-        if (result == HN_NVML_OK)
-            result = run_getters(self, card, true, &card->slow_values, asked, failed);
-        if (result != HN_NVML_OK) return result;
-        card->slow_ns = now_ns;
+    if (tier->read_ns == 0 || refresh || now_ns - tier->read_ns >= k_tier_ns[id]) {
+        hn_sample before = tier->values;
+        tier->values = (hn_sample){.t_ns = now_ns};
+        int result = read_fields(self, card, tier);
+        if (tier->field_count) ++*asked, *failed += result != HN_NVML_OK;
+        for (size_t i = 0; i < HN_COUNT_OF(k_getters); i++) {
+            if (result == HN_NVML_GPU_IS_LOST || result == HN_NVML_RESET_REQUIRED) return result;
+            if (!((tier->getters >> i) & 1)) continue;
+            result = k_getters[i].fn(self, card, &tier->values);
+            ++*asked;
+            *failed += result != HN_NVML_OK;
+        }
+        if (result == HN_NVML_GPU_IS_LOST || result == HN_NVML_RESET_REQUIRED) return result;
+        if (id == HN_TIER_SECOND && tier->read_ns)
+            derive_rates(&self->devices[device], tier, &before, now_ns - tier->read_ns);
+        tier->read_ns = now_ns;
     }
     for (int w = 0; w < HN_METRIC_WORDS; w++)
-        for (uint64_t left = card->slow_values.valid[w]; left; left &= left - 1) {
+        for (uint64_t left = tier->values.valid[w]; left; left &= left - 1) {
             hn_metric metric = (hn_metric)(w * 64 + __builtin_ctzll(left));
-            hn_sample_put(s, metric, card->slow_values.value[metric]);
+            hn_sample_put(s, metric, tier->values.value[metric]);
         }
+    if (id == HN_TIER_ENERGY) s->energy_t_ns = tier->values.energy_t_ns;
     return HN_NVML_OK;
 }
 
@@ -474,24 +511,21 @@ hone_status hn_nvml_sample(hone_error *err, hn_probe *probe, int device, hn_samp
         return lost(err, self, device, HN_NVML_GPU_IS_LOST);
     hn_sample s = {0};
     int64_t start_ns = hn_clock_ns();
-    int asked = 1, failed = 0;
-    int result = read_fields(self, card, card->fast, card->fast_metric, card->fast_count, &s);
-    failed += result != HN_NVML_OK;
-    if (result != HN_NVML_GPU_IS_LOST && card->gpm_on) {
+    bool refresh = atomic_exchange(&card->refresh, false);
+    int asked = 0, failed = 0, result = HN_NVML_OK;
+    for (int t = 0; t < HN_NVML_TIERS && result == HN_NVML_OK; t++)
+        result = read_tier(self, device, (hn_nvml_tier_id)t, &s, refresh, &asked, &failed);
+    if (result == HN_NVML_OK && card->gpm_on) {
         int gpm = read_gpm(self, card, &s);
         if (gpm == HN_NVML_GPU_IS_LOST) result = gpm;
     }
-    if (result != HN_NVML_GPU_IS_LOST) result = run_getters(self, card, false, &s, &asked, &failed);
-    if (result == HN_NVML_OK) result = read_slow(self, card, &s, &asked, &failed);
-    if (result == HN_NVML_GPU_IS_LOST || result == HN_NVML_RESET_REQUIRED)
-        return lost(err, self, device, result);
-    if (failed == asked || result == HN_NVML_UNINITIALIZED)
-        HN_FAIL_VENDOR(err, HONE_ERR_DEVICE, result, "gpu %.0f answers no call any more: %s",
-                       self->devices[device].gpu_index, hn_nvml_result_text(result));
+    if (result != HN_NVML_OK) return lost(err, self, device, result);
+    if (asked > 0 && failed == asked)
+        HN_FAIL_VENDOR(err, HONE_ERR_DEVICE, HN_NVML_UNKNOWN, "gpu %.0f answers no call any more: %s",
+                       self->devices[device].gpu_index, hn_nvml_result_text(HN_NVML_UNKNOWN));
     s.t_ns = hn_clock_ns();
     s.wall_ns = hn_clock_wall_ns();
     s.cost_ns = s.t_ns - start_ns;
-    derive_rates(card, &self->devices[device], &s);
     if (atomic_load(&self->watching)) {
         hn_sample_put(&s, HN_M_xid, atomic_load(&card->last_xid));
         hn_sample_put(&s, HN_M_xid_events, (double)atomic_load(&card->xid_events));

@@ -49,6 +49,11 @@ static hone_status joined_sample(hone_error *err, hn_probe *probe, int device,
     return status;
 }
 
+static void joined_refresh(hn_probe *probe, int device) {
+    hn_probe *part = part_of((joined *)probe, &device);
+    hn_probe_refresh(part, device);
+}
+
 static hone_status joined_processes(hone_error *err, hn_probe *probe, int device,
                                     hn_process *out_items, int max_items, int *out_count) {
     hn_probe *part = part_of((joined *)probe, &device);
@@ -99,6 +104,7 @@ static hone_status joined_reopen(hone_error *err, hn_probe *probe) {
 static const hn_probe_provider k_joined = {
     .name = "joined", .close = joined_close, .sample = joined_sample,
     .processes = joined_processes, .wait_event = joined_wait_event, .reopen = joined_reopen,
+    .refresh = joined_refresh,
 };
 
 // Takes over the parts, also on failure.
@@ -260,6 +266,11 @@ hn_status hn_probe_wait_event(hone_error *err, hn_probe *probe, int timeout_ms,
     if (!probe->provider->wait_event)
         HN_FAIL(err, HONE_ERR_UNSUPPORTED, "%s has no events", probe->source);
     return probe->provider->wait_event(err, probe, timeout_ms, out_event);
+}
+
+void hn_probe_refresh(hn_probe *probe, int device) {
+    if (probe->provider->refresh && device >= 0 && device < probe->device_count)
+        probe->provider->refresh(probe, device);
 }
 
 hn_status hn_probe_reopen(hone_error *err, hn_probe *probe) {

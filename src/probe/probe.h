@@ -14,11 +14,13 @@
 #include <math.h>
 #include "base/base.h"
 
-// Columns nvml_field of metrics.def: a field of a scope (power: 1 module, 2 memory; NVLink: all
-// links), and one that is read once a second at most since it rarely changes.
+// Column nvml_field of metrics.def: a field of a scope (power: 1 module, 2 memory; NVLink: all
+// links), and how often it is read. Some calls cost milliseconds of CPU time (bench/probe measures
+// them): what is not read anew keeps its last value in the sample.
 #define HN_NVML_SCOPE(field, scope) ((field) | (scope) << 16)
-#define HN_NVML_ALL                 0x3fff
-#define HN_NVML_SLOW(field)         ((field) | 1 << 30)
+#define HN_NVML_ALL                 0xfff
+#define HN_NVML_SECOND(field)       ((field) | 1 << 29) // once a second at most
+#define HN_NVML_RARE(field)         ((field) | 1 << 30) // every few seconds at most
 
 // ---- metrics ----------------------------------------------------------------------------------
 typedef enum hn_metric {
@@ -82,6 +84,7 @@ typedef struct hn_sample {
     int64_t t_ns;    // the probe's clock (hn_probe_clock_ns) when the reading was complete
     int64_t wall_ns; // wall clock of the same moment
     int64_t cost_ns; // how long the reading took, 0 for recordings and texts
+    int64_t energy_t_ns; // when the energy counter was read: reading it is dear, so it may be older
     uint64_t valid[HN_METRIC_WORDS];
     double value[HN_METRIC_COUNT];
 } hn_sample;
@@ -97,6 +100,7 @@ static inline double hn_sample_or(const hn_sample *sample, hn_metric metric, dou
 static inline void hn_sample_put(hn_sample *sample, hn_metric metric, double value) {
     if (!isfinite(value)) return;
     sample->value[metric] = value;
+    if (metric == HN_M_energy_mj || metric == HN_M_rapl_package_mj) sample->energy_t_ns = sample->t_ns;
     sample->valid[metric / 64] |= UINT64_C(1) << (metric % 64);
 }
 static inline void hn_sample_drop(hn_sample *sample, hn_metric metric) {
@@ -190,6 +194,9 @@ const char *hn_probe_note(const hn_probe *probe);
 // Reads all metrics of a device. HONE_ERR_DEVICE_LOST once it fell off the bus (other devices go
 // on); HONE_ERR_TIMEOUT from a recording that has ended.
 hn_status hn_probe_sample(hone_error *err, hn_probe *probe, int device, hn_sample *out_sample);
+// Makes the next sample of a device read everything anew, also what is read seldom for its cost (the
+// energy counter): call it where a measured span begins and ends.
+void hn_probe_refresh(hn_probe *probe, int device);
 // Processes on a device (a card with MIG also lists those of its instances).
 hn_status hn_probe_processes(hone_error *err, hn_probe *probe, int device, hn_process *out_items,
                              int max_items, int *out_count);
@@ -215,6 +222,7 @@ typedef struct hn_probe_provider {
                              int max_items, int *out_count);
     hone_status (*wait_event)(hone_error *err, hn_probe *probe, int timeout_ms, hn_event *out_event);
     hone_status (*reopen)(hone_error *err, hn_probe *probe);
+    void (*refresh)(hn_probe *probe, int device);
     int64_t (*clock_ns)(const hn_probe *probe);
     bool (*ended)(const hn_probe *probe);
 } hn_probe_provider;

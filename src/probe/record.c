@@ -8,6 +8,8 @@
 #include <zlib.h>
 
 #define LINE_BYTES (64 * 1024)
+// The energy counter is read every few seconds and written once per reading.
+#define ENERGY_HOLD_NS INT64_C(15000000000)
 
 typedef struct columns {
     int count;
@@ -24,6 +26,7 @@ struct hn_recorder {
     int64_t t0_ns, wall_ns;
     int device_count;
     uint64_t (*shown)[HN_METRIC_WORDS]; // per device: metrics that have a column
+    int64_t *energy_ns; // per device: of the energy reading last written; owned
     hn_str line;
     char *path; // owned
 };
@@ -52,7 +55,8 @@ hn_status hn_recorder_open(hone_error *err, const char *path, const char *source
     recorder->device_count = device_count;
     recorder->shown = hn_calloc((size_t)device_count, sizeof *recorder->shown);
     recorder->path = hn_strdup(path);
-    if (recorder->shown && recorder->path) recorder->file = gzopen(path, packed ? "wb6" : "wbT");
+    recorder->energy_ns = hn_calloc((size_t)device_count, sizeof *recorder->energy_ns);
+    if (recorder->shown && recorder->path && recorder->energy_ns) recorder->file = gzopen(path, packed ? "wb6" : "wbT");
     if (!recorder->file) {
         hone_status status = HN_SET(err, HONE_ERR_IO, "cannot create '%s'", path);
         (void)!hn_recorder_close(NULL, recorder);
@@ -101,10 +105,13 @@ hn_status hn_recorder_put(hone_error *err, hn_recorder *recorder, int device,
     for (int m = 0; m < HN_METRIC_COUNT; m++) {
         if (!((shown[m / 64] >> (m % 64)) & 1)) continue;
         hn_str_append(line, ",");
-        if (hn_sample_has(sample, (hn_metric)m))
+        bool held = m == HN_M_energy_mj && sample->energy_t_ns != 0 &&
+                    sample->energy_t_ns == recorder->energy_ns[device];
+        if (hn_sample_has(sample, (hn_metric)m) && !held)
             hn_str_append(line, hn_metric_text(sample->value[m], number));
     }
     hn_str_append(line, "\n");
+    recorder->energy_ns[device] = sample->energy_t_ns;
     return put_line(err, recorder);
 }
 
@@ -134,6 +141,7 @@ hn_status hn_recorder_close(hone_error *err, hn_recorder *recorder) {
         status = HN_SET(err, HONE_ERR_IO, "cannot write '%s'", recorder->path);
     hn_str_free(&recorder->line);
     hn_free(recorder->shown);
+    hn_free(recorder->energy_ns);
     hn_free(recorder->path);
     hn_free(recorder);
     return status;
@@ -146,6 +154,8 @@ struct hn_record {
     int device_count, line_number;
     hn_device_info devices[HN_RECORD_DEVICES_MAX];
     columns columns[HN_RECORD_DEVICES_MAX];
+    double energy_mj[HN_RECORD_DEVICES_MAX]; // last reading, held for ENERGY_HOLD_NS
+    int64_t energy_ns[HN_RECORD_DEVICES_MAX];
     char source[256], path[256];
     char line[LINE_BYTES];
     bool pending; // line holds a row that is not consumed yet
@@ -249,6 +259,13 @@ static hone_status parse_sample(hone_error *err, hn_record *record, int *out_dev
         at += length;
     }
     if (*at || i != cols->count) BAD_LINE(err, record, "more or fewer values than columns");
+    if (hn_sample_has(&s, HN_M_energy_mj)) {
+        record->energy_mj[device] = s.value[HN_M_energy_mj];
+        record->energy_ns[device] = s.t_ns + 1; // 0 = none yet
+    } else if (record->energy_ns[device] && s.t_ns - record->energy_ns[device] < ENERGY_HOLD_NS) {
+        hn_sample_put(&s, HN_M_energy_mj, record->energy_mj[device]);
+        s.energy_t_ns = record->energy_ns[device] - 1;
+    }
     *out_device = (int)device;
     *out_sample = s;
     return HONE_OK;
@@ -373,6 +390,7 @@ hn_status hn_record_next(hone_error *err, hn_record *record, hn_record_kind *out
 hn_status hn_record_rewind(hone_error *err, hn_record *record) {
     if (gzrewind(record->file) != 0) HN_FAIL(err, HONE_ERR_IO, "cannot rewind '%s'", record->path);
     record->device_count = record->line_number = 0;
+    memset(record->energy_ns, 0, sizeof record->energy_ns);
     record->pending = false;
     record->t_ns = 0;
     return read_head(err, record);

@@ -8,6 +8,7 @@
 //   #columns 0 power_w,energy_mj,...                       metric tokens; again when they change
 //   0,100023,612.3,8123999,...                             device, microseconds, values; empty = none
 //   #event 200100 xid 0 79                                 microseconds, kind, device, number or text
+// The energy counter is written when it was read anew and holds until then.
 // Kinds of events: xid, lost, back, phase. Lines and columns nobody knows are skipped, so that older
 // and newer versions read each other's recordings.
 #ifndef HN_PROBE_RECORD_H

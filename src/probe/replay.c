@@ -165,6 +165,7 @@ static hone_status fetch(hone_error *err, replay *self) {
             self->ahead = true;
             self->ahead_sample.t_ns += self->shift_ns;
             self->ahead_sample.wall_ns += self->shift_ns;
+            self->ahead_sample.energy_t_ns += self->shift_ns;
             self->ahead_event.t_ns += self->ahead_kind == HN_RECORD_EVENT ? self->shift_ns : 0;
             return HONE_OK;
         }

@@ -26,6 +26,7 @@ static hn_sample two_samples(hn_probe *probe, int device) {
     for (int i = 0; i < 3; i++) {
         if (hn_probe_sample(&err, probe, device, &s) != HONE_OK) fail_msg("%s", err.text);
         if (i < 2) hn_sleep_ns(15000000);
+        hn_probe_refresh(probe, device);
     }
     return s;
 }
@@ -94,7 +95,7 @@ static void hopper_gives_its_full_set(void **state) {
     IS(s, fp32_active, 1);              // 100.4 % is rounding
     LACKS(s, fp64_active);              // not a number
     LACKS(s, int_active);               // not supported, with a sentinel beside it
-    IS(s, pcie_tx_bytes_s, 2 * 0x1p20);
+    assert_in_range((int)(s.value[HN_M_pcie_tx_bytes_s] / 1e6), 800, 1200); // from the byte counters
     IS(s, nvlink_tx_bytes_s, 16 * 0x1p20);
     IS(s, gpu_util, 91);
     IS(s, fb_used_bytes, 30 * 0x1p30);
@@ -115,7 +116,7 @@ static void hopper_gives_its_full_set(void **state) {
     for (int i = 0; i < 50; i++)
         assert_int_equal(hn_probe_sample(NULL, probe, i & 1, &s), HONE_OK);
     assert_int_equal(hn_alloc_calls(), allocations);
-    IS(s, sm_active, 0.91); // readings closer than 10 ms repeat the last pair's answer
+    IS(s, sm_active, 0.91); // readings closer than a GPM window repeat the last pair's answer
     hn_probe_close(probe);
 }
 
@@ -227,7 +228,7 @@ static void a_lost_card_leaves_the_others_alone(void **state) {
     int good = 0;
     while (hn_probe_sample(&err, probe, 1, &s) == HONE_OK)
         good++;
-    assert_in_range(good, 1, 4);
+    assert_true(good >= 1); // its fields are asked 20 times a second, by a fast loop
     assert_int_equal(err.status, HONE_ERR_DEVICE_LOST);
     assert_int_equal(err.vendor_code, HN_NVML_GPU_IS_LOST);
     assert_non_null(strstr(err.text, "gpu 1 (00000000:11:00.0): the card fell off the bus"));
@@ -354,10 +355,12 @@ static void joules_agree_with_the_cards_counter(void **state) {
     hn_energy_start(&e, HN_DEVICE_GPU);
     hn_sample s;
     int64_t until_ns = hn_clock_ns() + 300000000;
-    while (hn_clock_ns() < until_ns) {
+    for (bool last = false; !last; hn_sleep_ns(10000000)) {
+        last = hn_clock_ns() >= until_ns;
+        if (last) hn_probe_refresh(probe, 0);
         assert_int_equal(hn_probe_sample(NULL, probe, 0, &s), HONE_OK);
+        assert_true(hn_sample_has(&s, HN_M_energy_mj) && s.energy_t_ns > 0 && s.energy_t_ns <= s.t_ns);
         hn_energy_add(&e, &s);
-        hn_sleep_ns(10000000);
     }
     assert_int_equal(e.method, HN_ENERGY_COUNTER);
     assert_float_equal(e.joules, 400 * (double)e.span_ns * 1e-9, 400 * 0.03);
