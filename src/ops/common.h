@@ -84,6 +84,8 @@ hn_status hn_call_axis(hone_error *err, const hn_call *call, int64_t axis, int r
 
 // ---- inference ----------------------------------------------------------------------------------
 #define HN_ELEMS_MAX 256 // elements that shape arithmetic follows
+// Lower end of the range of an element that nothing is known of.
+#define HN_ELEM_UNKNOWN (-((int64_t)1 << 62))
 
 hn_status hn_infer_axis(hone_error *err, const hn_infer *ctx, int64_t axis, int rank,
                         int *out_axis);

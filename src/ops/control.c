@@ -139,6 +139,7 @@ static void clear_elems(hn_graph *body) {
         if (!body->inputs.data[i]->constant) body->inputs.data[i]->elems = NULL;
 }
 
+// Both the trip count and the condition may be absent, so the row can demand no input.
 hone_status hn_infer_loop(hone_error *err, hn_infer *ctx) {
     const hn_node *node = ctx->node;
     hn_graph *body = NULL;

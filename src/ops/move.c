@@ -124,7 +124,7 @@ static void concat_elems(hn_infer *ctx, hn_dim length) {
         any |= part != NULL;
         if (!part) count = (int)node->inputs[i]->type.dims[0];
         for (int k = 0; k < count && at < HN_ELEMS_MAX; k++)
-            elems[at++] = part ? part[k] : hn_dim_fresh(ctx->dims, -((int64_t)1 << 62), INT64_MAX);
+            elems[at++] = part ? part[k] : hn_dim_fresh(ctx->dims, HN_ELEM_UNKNOWN, INT64_MAX);
     }
     if (any && at == length) hn_infer_set_elems(ctx, 0, elems, at);
 }
@@ -290,7 +290,7 @@ static bool slice_bound(hn_dims *dims, hn_dim bound, hn_dim dim, hn_dim low, hn_
     } else if (lo >= 0) {
         *out = lesser(dims, greater(dims, bound, low), high);
     } else if (hi < 0) {
-        *out = lesser(dims, greater(dims, hn_dim_add(dims, dim, bound), low), high);
+        *out = greater(dims, hn_dim_add(dims, dim, bound), low); // below high as it is
     } else {
         return false;
     }

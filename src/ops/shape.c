@@ -38,7 +38,9 @@ hn_status hn_infer_dims_input(hone_error *err, hn_infer *ctx, const hn_value *sh
         int64_t lo, hi;
         hn_dim_range(ctx->dims, elems[d], &lo, &hi);
         if (hi < 0) HN_BAD_NODE(err, ctx->node, "dim %d is negative", d);
-        out_dims[d] = lo < 0 ? hn_dim_fresh(ctx->dims, 0, hi) : elems[d];
+        // An element that nothing is known of; an expression whose range merely reaches below 0 must
+        // be a valid size when the model runs.
+        out_dims[d] = lo == HN_ELEM_UNKNOWN ? hn_dim_fresh(ctx->dims, 0, hi) : elems[d];
     }
     *out_rank = count;
     return HONE_OK;

@@ -29,7 +29,7 @@ hone_status hn_ref_constant_of_shape(hone_error *err, const hn_call *call);
 hone_status hn_ref_range(hone_error *err, const hn_call *call);
 hone_status hn_ref_eye_like(hone_error *err, const hn_call *call);
 
-// Dims as the elements of a shape input say: an element that may be negative becomes a fresh dim.
+// Dims as the elements of a shape input say: an element that nothing is known of becomes a fresh dim.
 // The rank is known when the input's length is; -1 otherwise.
 hn_status hn_infer_dims_input(hone_error *err, hn_infer *ctx, const hn_value *shape, int *out_rank,
                               hn_dim *out_dims);
