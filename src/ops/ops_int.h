@@ -18,5 +18,11 @@
 #include "ops/nn_ops.h"
 
 // ---- internal.c ----
+hone_status hn_infer_q_conv(hone_error *err, hn_infer *ctx);
+hone_status hn_infer_q_matmul(hone_error *err, hn_infer *ctx);
+hone_status hn_ref_q_conv(hone_error *err, const hn_call *call);
+hone_status hn_ref_q_matmul(hone_error *err, const hn_call *call);
+void hn_cost_q_conv(const hn_node *node, hn_cost *out_cost);
+void hn_cost_q_matmul(const hn_node *node, hn_cost *out_cost);
 
 #endif

@@ -53,3 +53,5 @@ hone_status hn_pass_dce(hone_error *err, hn_pass_ctx *ctx) {
     // no longer captures can go in the same sweep.
     return hn_pass_each_graph(err, ctx, clean_graph);
 }
+
+hone_status hn_pass_device_dce(hone_error *err, hn_pass_ctx *ctx) { return hn_pass_dce(err, ctx); }

@@ -24,6 +24,24 @@ typedef hone_status (*hn_graph_fn)(hone_error *err, hn_pass_ctx *ctx, hn_graph *
 hn_status hn_pass_each_graph(hone_error *err, hn_pass_ctx *ctx, hn_graph_fn fn);
 // Replaces from by to (types merged) and removes what became dead at `from`. Counts a change.
 void hn_pass_replace(hn_pass_ctx *ctx, hn_value *from, hn_value *to);
+// Same element type and shape, both known.
+bool hn_pass_same_type(const hn_value *a, const hn_value *b);
+bool hn_pass_is(const hn_node *node, const char *op_type); // of the ONNX domain; NULL node: false
+// One new node of the op named (ONNX domain; inferred), or NULL when out of memory. For ops that
+// need attributes: make, set, then hn_infer_node.
+hn_value *hn_pass_build(hn_node *before, const char *op_type, hn_value *const *inputs, int count);
+hn_node *hn_pass_make(hn_node *before, const char *op_type, hn_value *const *inputs, int count);
+// A new constant in the graph of `at`.
+hn_value *hn_pass_add_constant(hn_node *at, hn_tensor *tensor);
 // Removes the node if all its outputs are unused, then its producers likewise.
 void hn_pass_sweep(hn_pass_ctx *ctx, hn_node *node);
+
+// ---- posts (device) -----------------------------------------------------------------------------
+// May the only user of the node's output become its next post? Single use, no graph output, not
+// pinned, same float32 type. The operand (NULL: unary) is not yet an input of the node.
+bool hn_pass_post_of(const hn_pass_ctx *ctx, const hn_node *producer, hn_node **out_step,
+                     hn_post *out_post, hn_value **out_operand);
+// Appends the post, whose operands are inputs of the node already, in the place of `step`.
+hn_status hn_pass_absorb(hone_error *err, hn_pass_ctx *ctx, hn_node *node, hn_node *step,
+                         const hn_post *post);
 #endif

@@ -190,3 +190,27 @@ void hn_pass_sweep(hn_pass_ctx *ctx, hn_node *node) {
     }
     hn_vec_free(&work);
 }
+
+bool hn_pass_same_type(const hn_value *a, const hn_value *b) {
+    if (a->type.dtype == HN_NONE || a->type.dtype != b->type.dtype) return false;
+    if (a->type.rank < 0 || a->type.rank != b->type.rank) return false;
+    for (int i = 0; i < a->type.rank; i++)
+        if (a->type.dims[i] != b->type.dims[i] || a->type.dims[i] == HN_DIM_FAILED) return false;
+    return true;
+}
+
+bool hn_pass_is(const hn_node *node, const char *op_type) {
+    return node && !*node->domain && strcmp(node->op_type, op_type) == 0;
+}
+
+hn_node *hn_pass_make(hn_node *before, const char *op_type, hn_value *const *inputs, int count) {
+    return hn_node_make(before->graph, before, hn_op_find("", op_type), inputs, count, 1);
+}
+
+hn_value *hn_pass_build(hn_node *before, const char *op_type, hn_value *const *inputs, int count) {
+    return hn_build(before->graph, before, hn_op_find("", op_type), inputs, count);
+}
+
+hn_value *hn_pass_add_constant(hn_node *at, hn_tensor *tensor) {
+    return hn_graph_add_constant(at->graph, "", tensor);
+}

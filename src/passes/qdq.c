@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: Apache-2.0
+// Device passes on QuantizeLinear / DequantizeLinear pairs (QDQ models).
+//
+// qdq_move: DequantizeLinear moves down through what only moves elements, until it meets a
+// QuantizeLinear of equal parameters and both go, or an op that can compute on integers. The values
+// are the same: one scale and zero point for the whole tensor commute with moving its elements.
+// qdq_fuse: DequantizeLinear -> Conv / MatMul / Gemm (with posts) [-> QuantizeLinear] becomes
+// hn.QConv or hn.QMatMul (ops/internal.c), quantised residuals included.
+#include "passes/match.h"
+
+static bool is_byte(hn_dtype dtype) { return dtype == HN_U8 || dtype == HN_I8; }
+
+static bool same_content(const hn_value *a, const hn_value *b) {
+    if (a == b) return true;
+    if (!a || !b || !a->constant || !b->constant) return false;
+    const hn_tensor *x = a->constant, *y = b->constant;
+    return x->dtype == y->dtype && x->bytes == y->bytes && hn_tensor_count(x) == hn_tensor_count(y) &&
+           memcmp(x->data, y->data, x->bytes) == 0;
+}
+
+// What a DequantizeLinear or QuantizeLinear of 8-bit data with constant parameters says.
+typedef struct quant {
+    hn_value *q, *scale, *zero; // zero NULL: 0
+    int64_t scales;             // 1: per tensor
+    int64_t axis;
+    hn_dtype dtype;
+} quant;
+
+static bool read_quant(const hn_pass_ctx *ctx, const hn_node *node, quant *out) {
+    bool dequantise = hn_pass_is(node, "DequantizeLinear");
+    if (!dequantise && !hn_pass_is(node, "QuantizeLinear")) return false;
+    quant r = {.q = dequantise ? node->inputs[0] : node->outputs[0], .scale = hn_in(node, 1),
+               .zero = hn_in(node, 2), .axis = hn_op_int(node, "axis")};
+    const hn_value *real = dequantise ? node->outputs[0] : node->inputs[0];
+    if (!r.q || !real || real->type.dtype != HN_F32 || !is_byte(r.q->type.dtype)) return false;
+    const hn_tensor *scale = hn_pass_constant(ctx, r.scale);
+    if (!scale || scale->dtype != HN_F32 || hn_op_int(node, "block_size")) return false;
+    if (r.zero && !hn_pass_constant(ctx, r.zero)) return false;
+    r.scales = hn_tensor_count(scale);
+    r.dtype = r.q->type.dtype;
+    if (r.axis < 0 && r.q->type.rank >= 0) r.axis += r.q->type.rank;
+    *out = r;
+    return r.scales >= 1;
+}
+
+static bool zero_is_nothing(const hn_value *zero) {
+    if (!zero) return true;
+    for (int64_t i = 0; i < hn_tensor_count(zero->constant); i++)
+        if (hn_tensor_get_i64(zero->constant, i)) return false;
+    return true;
+}
+
+// Same mapping between integers and numbers, per tensor.
+static bool same_quant(const quant *a, const quant *b) {
+    if (a->scales != 1 || b->scales != 1 || a->dtype != b->dtype) return false;
+    if (!same_content(a->scale, b->scale)) return false;
+    return same_content(a->zero, b->zero) || (zero_is_nothing(a->zero) && zero_is_nothing(b->zero));
+}
+
+// ---- qdq_move -----------------------------------------------------------------------------------
+
+#define MOVERS                                                                                     \
+    "MaxPool|Transpose|Reshape|Flatten|Squeeze|Unsqueeze|Slice|Gather|Expand|Tile|DepthToSpace|"   \
+    "SpaceToDepth|Identity|Resize"
+
+// A DequantizeLinear of `q` like the one given, before `before`.
+static hn_value *dequantise_like(hn_node *before, hn_value *q, const hn_node *like) {
+    hn_value *in[] = {q, like->inputs[1], hn_in(like, 2)};
+    hn_node *node = hn_pass_make(before, "DequantizeLinear", in, in[2] ? 3 : 2);
+    if (!node || !hn_node_copy_attrs(node, like) || hn_infer_node(NULL, node) != HONE_OK) return NULL;
+    return node->outputs[0];
+}
+
+// A copy of the node that reads integers in place of its first inputs.
+static hn_value *copy_on(hn_node *node, hn_value *const *first, int count) {
+    hn_node *copy = hn_graph_add_node(node->graph, node, node->op, node->op_type, node->domain,
+                                      node->version, first, count, 1);
+    if (!copy || !hn_node_copy_attrs(copy, node)) return NULL;
+    for (int i = count; i < node->input_count; i++)
+        if (!hn_node_add_input(copy, node->inputs[i])) return NULL;
+    copy->name = node->name;
+    if (hn_infer_node(NULL, copy) != HONE_OK) return NULL;
+    return copy->outputs[0];
+}
+
+static bool one_output(const hn_node *node) {
+    for (int i = 1; i < node->output_count; i++)
+        if (node->outputs[i] && !hn_value_unused(node->outputs[i])) return false;
+    return node->outputs[0] != NULL;
+}
+
+static hone_status sink(hone_error *err, hn_match *m, bool *out_done) {
+    hn_node *node = m->root, *dq = hn_match_node(m, "dq");
+    quant q;
+    if (!read_quant(m->ctx, dq, &q) || q.scales != 1 || !one_output(node)) return HONE_OK;
+    if (hn_pass_is(node, "Resize") && !hn_slice_eq(hn_op_string(node, "mode"), "nearest")) return HONE_OK;
+    if (hn_pass_pinned(m->ctx, node->outputs[0])) return HONE_OK;
+    hn_value *moved = copy_on(node, &q.q, 1);
+    hn_value *real = moved ? dequantise_like(node, moved, dq) : NULL;
+    if (!real) HN_NOMEM(err, "moving a DequantizeLinear");
+    hn_pass_replace(m->ctx, node->outputs[0], real);
+    *out_done = true;
+    return HONE_OK;
+}
+
+static hone_status sink_concat(hone_error *err, hn_match *m, bool *out_done) {
+    hn_node *node = m->root, *like = NULL;
+    hn_value *inputs[64];
+    quant first, q;
+    if (node->input_count > 64 || !one_output(node) || hn_pass_pinned(m->ctx, node->outputs[0]))
+        return HONE_OK;
+    for (int i = 0; i < node->input_count; i++) {
+        hn_node *dq = node->inputs[i] ? node->inputs[i]->producer : NULL;
+        if (!hn_pass_is(dq, "DequantizeLinear") || !read_quant(m->ctx, dq, &q)) return HONE_OK;
+        if (i == 0) first = q, like = dq;
+        if (!same_quant(&first, &q)) return HONE_OK;
+        inputs[i] = q.q;
+    }
+    if (!like) return HONE_OK;
+    hn_value *moved = copy_on(node, inputs, node->input_count);
+    hn_value *real = moved ? dequantise_like(node, moved, like) : NULL;
+    if (!real) HN_NOMEM(err, "moving a DequantizeLinear");
+    hn_pass_replace(m->ctx, node->outputs[0], real);
+    *out_done = true;
+    return HONE_OK;
+}
+
+// Quantising what was just dequantised by the same numbers gives the integers back.
+static hone_status cancel(hone_error *err, hn_match *m, bool *out_done) {
+    (void)err;
+    quant q, dq;
+    hn_value *out = m->root->outputs[0];
+    if (!read_quant(m->ctx, m->root, &q) || !read_quant(m->ctx, hn_match_node(m, "dq"), &dq))
+        return HONE_OK;
+    if (!same_quant(&q, &dq) || !hn_pass_can_replace(m->ctx, out, dq.q)) return HONE_OK;
+    hn_pass_replace(m->ctx, out, dq.q);
+    *out_done = true;
+    return HONE_OK;
+}
+
+// Quantisation whose zero point is the least integer cuts negative numbers off by itself.
+static hone_status drop_relu(hone_error *err, hn_match *m, bool *out_done) {
+    (void)err;
+    quant q;
+    if (!read_quant(m->ctx, m->root, &q) || q.scales != 1) return HONE_OK;
+    int64_t zero = q.zero ? hn_tensor_get_i64(q.zero->constant, 0) : 0;
+    if (zero != (q.dtype == HN_U8 ? 0 : -128)) return HONE_OK;
+    hn_node *relu = hn_match_node(m, "relu");
+    hn_node_set_input(m->root, 0, hn_match_value(m, "x"));
+    m->ctx->changes++;
+    hn_pass_sweep(m->ctx, relu);
+    *out_done = true;
+    return HONE_OK;
+}
+
+static const hn_rule k_moves[] = {
+    {"cancel", "QuantizeLinear(~DequantizeLinear:dq(x, s!, z!?), s2!, z2!?)", cancel},
+    {"sink", MOVERS "(~DequantizeLinear:dq(x, s!, z!?), ...)", sink},
+    {"sink-concat", "Concat(~DequantizeLinear(x, s!, z!?), ...)", sink_concat},
+    {"relu-in-quantise", "QuantizeLinear(Relu:relu(x), s!, z!?)", drop_relu},
+};
+
+hone_status hn_pass_qdq_move(hone_error *err, hn_pass_ctx *ctx) {
+    return hn_rules_run(err, ctx, k_moves, HN_COUNT_OF(k_moves));
+}
+
+// ---- qdq_fuse -----------------------------------------------------------------------------------
+
+enum { BASE_INPUTS = 7 };
+
+typedef struct group {
+    hn_node *node;
+    bool conv, trans_b;
+    quant x, w;
+    hn_value *bias; // float32; NULL: none
+} group;
+
+// The bias of a quantised model is int32 with scale x_scale * w_scale; the kernel wants float32.
+static hn_status float_bias(hone_error *err, const hn_pass_ctx *ctx, hn_node *at, hn_value *bias,
+                            hn_value **out) {
+    hn_node *dq = bias->producer;
+    const hn_tensor *q = hn_pass_is(dq, "DequantizeLinear") ? hn_pass_constant(ctx, dq->inputs[0]) : NULL;
+    const hn_tensor *scale = q ? hn_pass_constant(ctx, hn_in(dq, 1)) : NULL;
+    const hn_value *zero = q ? hn_in(dq, 2) : NULL;
+    *out = bias;
+    if (!scale || (zero && !hn_pass_constant(ctx, zero))) return HONE_OK;
+    hn_tensor real;
+    HN_TRY(hn_tensor_new(err, HN_F32, &q->shape, &real));
+    int64_t count = hn_tensor_count(q), scales = hn_tensor_count(scale);
+    for (int64_t i = 0; i < count; i++) {
+        int64_t offset = zero ? hn_tensor_get_i64(zero->constant, hn_tensor_count(zero->constant) == 1 ? 0 : i) : 0;
+        ((float *)real.data)[i] = (float)((double)(hn_tensor_get_i64(q, i) - offset) *
+                                          hn_tensor_get_f64(scale, scales == 1 ? 0 : i));
+    }
+    *out = hn_pass_add_constant(at, &real);
+    hn_tensor_free(&real);
+    if (!*out) HN_NOMEM(err, "fusing a quantised group");
+    return HONE_OK;
+}
+
+static bool gemm_fits(const hn_node *node) {
+    return hn_op_float(node, "alpha") == 1 && hn_op_float(node, "beta") == 1 && !hn_op_int(node, "transA");
+}
+
+// Is this node such a group? Only looks.
+static bool describe(const hn_pass_ctx *ctx, hn_node *node, group *out) {
+    group g = {.node = node, .conv = hn_pass_is(node, "Conv")};
+    bool gemm = hn_pass_is(node, "Gemm");
+    if (!g.conv && !gemm && !hn_pass_is(node, "MatMul")) return false;
+    int base = node->post_count ? node->base_input_count : node->input_count;
+    hn_node *x = node->inputs[0]->producer, *w = node->inputs[1]->producer;
+    if (!x || !w || !hn_pass_is(x, "DequantizeLinear") || !hn_pass_is(w, "DequantizeLinear")) return false;
+    if (!read_quant(ctx, x, &g.x) || !read_quant(ctx, w, &g.w) || g.x.scales != 1) return false;
+    const hn_tensor *weights = hn_pass_constant(ctx, g.w.q);
+    if (!weights || (!g.conv && weights->shape.rank != 2) || (gemm && !gemm_fits(node))) return false;
+    g.trans_b = gemm && hn_op_int(node, "transB");
+    int axis = g.conv || g.trans_b ? 0 : 1;
+    if (g.w.scales != 1 && (g.w.axis != axis || g.w.scales != weights->shape.dims[axis])) return false;
+    g.bias = base > 2 ? node->inputs[2] : NULL;
+    if (g.bias) {
+        hn_shape shape;
+        int64_t channels = weights->shape.dims[axis];
+        if (g.bias->type.dtype != HN_F32 || !hn_type_shape(&g.bias->type, &shape) ||
+            shape.rank != 1 || shape.dims[0] != channels)
+            return false;
+    }
+    *out = g;
+    return true;
+}
+
+// Constant int8 weights [N, K] as [K, N].
+static hn_value *transposed(hn_node *at, const hn_tensor *w) {
+    hn_tensor out;
+    int64_t n = w->shape.dims[0], k = w->shape.dims[1];
+    if (hn_tensor_new(NULL, w->dtype, &(hn_shape){2, {k, n}}, &out) != HONE_OK) return NULL;
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < k; j++)
+            ((uint8_t *)out.data)[j * n + i] = ((const uint8_t *)w->data)[i * k + j];
+    hn_value *value = hn_pass_add_constant(at, &out);
+    hn_tensor_free(&out);
+    return value;
+}
+
+static bool add_operand(hn_node *node, hn_value *value, int *out_index) {
+    *out_index = node->input_count;
+    return hn_node_add_input(node, value);
+}
+
+// The posts of the float node, with residuals read as integers where they come that way.
+static hn_status carry_posts(hone_error *err, const hn_pass_ctx *ctx, const hn_node *from, hn_node *to) {
+    for (int i = 0; i < from->post_count; i++) {
+        hn_post post = from->post[i];
+        bool ok = true;
+        if (post.input >= 0) {
+            hn_value *operand = from->inputs[post.input];
+            quant q;
+            if (operand->producer && hn_pass_is(operand->producer, "DequantizeLinear") &&
+                read_quant(ctx, operand->producer, &q) && q.scales == 1 && !q.q->constant) {
+                ok = add_operand(to, q.q, &post.input) && add_operand(to, q.scale, &post.scale) &&
+                     (!q.zero || add_operand(to, q.zero, &post.zero));
+            } else {
+                ok = add_operand(to, operand, &post.input);
+            }
+        }
+        if (!ok) HN_NOMEM(err, "fusing a quantised group");
+        to->post[to->post_count++] = post;
+    }
+    return HONE_OK;
+}
+
+// A QuantizeLinear that alone reads the node's output ends its posts.
+static hn_status absorb_quantise(hone_error *err, hn_pass_ctx *ctx, hn_node *node) {
+    hn_value *out = node->outputs[0];
+    quant q;
+    if (node->post_count == HN_MAX_POST || !hn_pass_can_absorb(ctx, out)) return HONE_OK;
+    hn_node *step = out->uses.data[0].node;
+    if (!hn_pass_is(step, "QuantizeLinear") || !read_quant(ctx, step, &q) || q.scales != 1 ||
+        hn_pass_pinned(ctx, q.q))
+        return HONE_OK;
+    hn_post post = {.op = step->op, .op_type = "QuantizeLinear", .input = -1, .scale = -1, .zero = -1};
+    if (!add_operand(node, q.scale, &post.scale) || (q.zero && !add_operand(node, q.zero, &post.zero)))
+        HN_NOMEM(err, "fusing a quantised group");
+    return hn_pass_absorb(err, ctx, node, step, &post);
+}
+
+static hn_status fuse(hone_error *err, hn_pass_ctx *ctx, const group *g) {
+    hn_node *old = g->node;
+    hn_value *w = g->trans_b ? transposed(old, g->w.q->constant) : g->w.q, *bias = NULL;
+    if (!w) HN_NOMEM(err, "fusing a quantised group");
+    if (g->bias) HN_TRY(float_bias(err, ctx, old, g->bias, &bias));
+    hn_value *in[BASE_INPUTS] = {g->x.q, g->x.scale, g->x.zero, w, g->w.scale, g->w.zero, bias};
+    hn_op op = hn_op_find("hn", g->conv ? "QConv" : "QMatMul");
+    hn_node *node = hn_node_make(old->graph, old, op, in, BASE_INPUTS, 1);
+    if (!node || (g->conv && !hn_node_copy_attrs(node, old))) HN_NOMEM(err, "fusing a quantised group");
+    node->name = old->name;
+    node->base_input_count = BASE_INPUTS;
+    HN_TRY(carry_posts(err, ctx, old, node));
+    node->outputs[0]->type = old->outputs[0]->type;
+    hn_pass_replace(ctx, old->outputs[0], node->outputs[0]);
+    HN_TRY(absorb_quantise(err, ctx, node));
+    if (!node->post_count) node->base_input_count = 0;
+    return HONE_OK;
+}
+
+static hone_status fuse_graph(hone_error *err, hn_pass_ctx *ctx, hn_graph *graph) {
+    // From the end: a group that goes takes only nodes before it, and fusing moves nodes down.
+    HN_VEC(hn_node *) nodes = {0};
+    hone_status status = HONE_OK;
+    for (hn_node *node = graph->first; node && status == HONE_OK; node = node->next)
+        if ((hn_pass_is(node, "Conv") || hn_pass_is(node, "Gemm") || hn_pass_is(node, "MatMul")) &&
+            !hn_vec_push(&nodes, node))
+            status = HN_SET(err, HONE_ERR_NOMEM, "out of memory (fusing quantised groups)");
+    for (size_t i = 0; i < nodes.count && status == HONE_OK; i++) {
+        group g;
+        if (nodes.data[i]->outputs[0] && !hn_pass_pinned(ctx, nodes.data[i]->outputs[0]) &&
+            describe(ctx, nodes.data[i], &g))
+            status = fuse(err, ctx, &g);
+    }
+    hn_vec_free(&nodes);
+    return status;
+}
+
+hone_status hn_pass_qdq_fuse(hone_error *err, hn_pass_ctx *ctx) {
+    return hn_pass_each_graph(err, ctx, fuse_graph);
+}
