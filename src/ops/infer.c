@@ -151,7 +151,11 @@ hn_status hn_infer_node(hone_error *err, hn_node *node) {
     if (given < info->min_in)
         HN_FAIL(err, HONE_ERR_FORMAT, "%s: required input %d is absent",
                 hn_node_label(node, label, sizeof label), given);
+    // Operands of posts stand behind the op's own inputs: the op's function must not see them.
+    int inputs = node->input_count;
+    if (node->post_count) node->input_count = node->base_input_count;
     hone_status status = info->infer(err, &ctx);
+    node->input_count = inputs;
     if (status != HONE_OK && err && !strstr(err->text, "'"))
         hn_error_frame(err, "inferring the shapes of %s", hn_node_label(node, label, sizeof label));
     if (status != HONE_OK || !node->post_count || !node->outputs[0]) return status;

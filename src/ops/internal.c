@@ -2,8 +2,8 @@
 // The quantised heavy ops of device graphs: hn.QConv and hn.QMatMul.
 //
 // Inputs: x, x_scale, x_zero, w, w_scale, w_zero, [bias float32]. x and w are 8-bit; x has one scale
-// and zero point, w one or one for each output channel (QConv: dim 0 of w; QMatMul: its last dim).
-// Zero points may be absent (0). The meaning is: dequantise, then Conv or MatMul in float32, then
+// and zero point, w one or one for each output channel (QConv: dim 0 of w; QMatMul: its last dim);
+// zero points have one element or as many as the scales and are always there. The meaning is: dequantise, then Conv or MatMul in float32, then
 // the bias, then the posts, which may end with QuantizeLinear.
 #include "ops/ops_int.h"
 

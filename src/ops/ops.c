@@ -242,8 +242,10 @@ void hn_node_cost(const hn_node *node, hn_cost *out_cost) {
     int64_t count = 0;
     const hn_value *out = hn_out(node, 0);
     if (out && hn_type_shape(&out->type, &shape)) (void)hn_shape_count(&shape, &count);
+    hn_node base = *node; // without the operands of posts
+    if (node->post_count) base.input_count = node->base_input_count;
     if (info->cost)
-        info->cost(node, &cost);
+        info->cost(&base, &cost);
     else if (info->traits & HN_T_ELEMENTWISE)
         cost.flops = (double)count;
     else if (info->traits & HN_T_VIEW)

@@ -241,6 +241,17 @@ static hn_value *transposed(hn_node *at, const hn_tensor *w) {
     return value;
 }
 
+// Kernels always get zero points.
+static hn_value *zero_or_none(hn_node *at, const quant *q) {
+    hn_tensor zero;
+    if (q->zero) return q->zero;
+    if (hn_tensor_new(NULL, q->dtype, &(hn_shape){0}, &zero) != HONE_OK) return NULL;
+    hn_tensor_set_i64(&zero, 0, 0);
+    hn_value *value = hn_pass_add_constant(at, &zero);
+    hn_tensor_free(&zero);
+    return value;
+}
+
 static bool add_operand(hn_node *node, hn_value *value, int *out_index) {
     *out_index = node->input_count;
     return hn_node_add_input(node, value);
@@ -288,7 +299,10 @@ static hn_status fuse(hone_error *err, hn_pass_ctx *ctx, const group *g) {
     hn_value *w = g->trans_b ? transposed(old, g->w.q->constant) : g->w.q, *bias = NULL;
     if (!w) HN_NOMEM(err, "fusing a quantised group");
     if (g->bias) HN_TRY(float_bias(err, ctx, old, g->bias, &bias));
-    hn_value *in[BASE_INPUTS] = {g->x.q, g->x.scale, g->x.zero, w, g->w.scale, g->w.zero, bias};
+    hn_value *in[BASE_INPUTS] = {g->x.q,     g->x.scale, zero_or_none(old, &g->x),
+                                 w,          g->w.scale, zero_or_none(old, &g->w),
+                                 bias};
+    if (!in[2] || !in[5]) HN_NOMEM(err, "fusing a quantised group");
     hn_op op = hn_op_find("hn", g->conv ? "QConv" : "QMatMul");
     hn_node *node = hn_node_make(old->graph, old, op, in, BASE_INPUTS, 1);
     if (!node || (g->conv && !hn_node_copy_attrs(node, old))) HN_NOMEM(err, "fusing a quantised group");
