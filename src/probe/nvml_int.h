@@ -38,22 +38,27 @@ typedef struct hn_nvml_tier {
     hn_sample values; // last answers
 } hn_nvml_tier;
 
+// GPM metrics that are read over one window: a pair of samples and the last answers.
+enum { HN_NVML_GPM_CHEAP, HN_NVML_GPM_DEAR, HN_NVML_GPM_SETS };
+typedef struct hn_nvml_gpm {
+    hn_nvml_gpm_sample pair[2]; // owned; [0] is the older
+    int64_t older_ns;           // of pair[0]
+    int64_t values_ns;          // of values, 0 = none yet
+    int count;
+    hn_metric metrics[HN_METRIC_COUNT];
+    hn_sample values;
+} hn_nvml_gpm;
+
 typedef struct hn_nvml_card {
     hn_nvml_device handle, parent; // parent: of a MIG instance
     unsigned gi;
     bool is_mig, mig_on; // instance; card split into instances
     hn_nvml_tier tiers[HN_NVML_TIERS];
     hn_unwrap pcie[2]; // tx, rx
-    // GPM
-    hn_nvml_gpm_sample gpm[2]; // owned; [0] is the older
-    int64_t gpm_ns;            // of gpm[0]
-    int64_t gpm_values_ns;     // of gpm_values
+    hn_nvml_gpm gpm[HN_NVML_GPM_SETS];
     bool gpm_on;
-    int gpm_result;            // of starting it
-    int gpm_count;
-    hn_metric gpm_metric[HN_METRIC_COUNT];
+    int gpm_result;       // of starting it
     hn_nvml_gpm_get *get; // owned
-    hn_sample gpm_values; // last answers, kept between readings
     unsigned long long util_since_us; // processes: newest sample seen
     hn_nvml_process process_items[HN_NVML_PROCESSES_MAX];
     hn_nvml_process_util util_items[HN_NVML_PROCESSES_MAX];

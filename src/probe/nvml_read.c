@@ -5,15 +5,18 @@
 #include "probe/nvml_int.h"
 
 // Intervals of the tiers. Measured on an H200 with driver 580 (bench/probe/nvml_calls.c, CPU time a
-// call): energy 4 to 7 ms, thermal throttle time 1.2, temperature margin 1.3, GPM's PCIe rates 1.4,
-// PCIe byte counters 0.4 each, power 0.3, GPM sample 0.25, utilisation 0.12; all else below 0.1.
+// call, with pauses between as a sampler makes them): energy 4 to 7 ms, thermal throttle time 1.2,
+// temperature margin 1.3, GPM's graphics and DRAM activity 1 to 1.9 each (its other metrics 0.006),
+// PCIe byte counters 0.4 each, power 0.3, a GPM sample 0.05 to 0.25, all else about 0.1 or below.
 static const int64_t k_tier_ns[HN_NVML_TIERS] = {
     [HN_TIER_EVERY] = 0,          [HN_TIER_POWER] = 45000000,   [HN_TIER_UTIL] = 150000000,
     [HN_TIER_SECOND] = 990000000, [HN_TIER_RARE] = 10000000000, [HN_TIER_ENERGY] = 5000000000,
 };
 // GPM's hardware counters are fetched about every 50 ms: a closer pair answers 0 for everything and
-// not-a-number for DRAM. Such a pair is not used; older answers stand for GPM_HOLD_NS.
-#define GPM_HOLD_NS INT64_C(1000000000)
+// not-a-number for DRAM. Such a pair is not used; older answers stand for a while. The dear metrics
+// are averages over a whole second instead, so that nothing between two readings is missed.
+static const int64_t k_gpm_window_ns[HN_NVML_GPM_SETS] = {HN_NVML_GPM_WINDOW_NS, 990000000};
+#define GPM_HOLD_NS INT64_C(2500000000)
 
 hn_absent hn_nvml_why_absent(const hn_nvml_card *card, int result) {
     switch (result) {
@@ -188,9 +191,9 @@ static const struct getter {
     hn_metric metrics[4]; // filled; the unused are HN_METRIC_COUNT
 } k_getters[] = {
 #define NONE HN_METRIC_COUNT
-    {get_memory, HN_TIER_EVERY, {HN_M_fb_total_bytes, HN_M_fb_used_bytes, HN_M_fb_free_bytes, HN_M_fb_reserved_bytes}},
+    {get_memory, HN_TIER_UTIL, {HN_M_fb_total_bytes, HN_M_fb_used_bytes, HN_M_fb_free_bytes, HN_M_fb_reserved_bytes}},
     {get_sm_clock, HN_TIER_EVERY, {HN_M_sm_clock_mhz, NONE, NONE, NONE}},
-    {get_mem_clock, HN_TIER_EVERY, {HN_M_mem_clock_mhz, NONE, NONE, NONE}},
+    {get_mem_clock, HN_TIER_UTIL, {HN_M_mem_clock_mhz, NONE, NONE, NONE}},
     {get_temperature, HN_TIER_EVERY, {HN_M_gpu_temp_c, NONE, NONE, NONE}},
     {get_reasons, HN_TIER_EVERY, {HN_M_reasons, NONE, NONE, NONE}},
     {get_power, HN_TIER_POWER, {HN_M_power_w, NONE, NONE, NONE}},
@@ -298,18 +301,17 @@ static int gpm_take(hn_nvml_probe *self, hn_nvml_card *card, hn_nvml_gpm_sample 
                         : HN_NVML_CALL(self, nvmlGpmSampleGet, card->handle, sample);
 }
 
-static int gpm_ask(hn_nvml_probe *self, hn_nvml_card *card) {
+static int gpm_ask(hn_nvml_probe *self, hn_nvml_card *card, const hn_nvml_gpm *set) {
     card->get->version = 1;
-    card->get->count = (unsigned)card->gpm_count;
-    card->get->first = card->gpm[0];
-    card->get->second = card->gpm[1];
-    for (int i = 0; i < card->gpm_count; i++)
-        card->get->metrics[i] =
-            (hn_nvml_gpm_metric){.id = (unsigned)hn_metric_rows[card->gpm_metric[i]].gpm};
+    card->get->count = (unsigned)set->count;
+    card->get->first = set->pair[0];
+    card->get->second = set->pair[1];
+    for (int i = 0; i < set->count; i++)
+        card->get->metrics[i] = (hn_nvml_gpm_metric){.id = (unsigned)hn_metric_rows[set->metrics[i]].gpm};
     return HN_NVML_CALL(self, nvmlGpmMetricsGet, card->get);
 }
 
-// The first sample of the pair.
+// The first sample of each pair.
 static int start_gpm(hn_nvml_probe *self, hn_nvml_card *card) {
     hn_nvml_gpm_support support = {.version = 1};
     int result = HN_NVML_CALL(self, nvmlGpmQueryDeviceSupport,
@@ -318,92 +320,108 @@ static int start_gpm(hn_nvml_probe *self, hn_nvml_card *card) {
     if (!support.supported) return HN_NVML_NOT_SUPPORTED;
     card->get = hn_calloc(1, sizeof *card->get);
     if (!card->get) return HN_NVML_INSUFFICIENT_SIZE;
-    for (int i = 0; i < 2 && result == HN_NVML_OK; i++)
-        result = HN_NVML_CALL(self, nvmlGpmSampleAlloc, &card->gpm[i]);
-    if (result == HN_NVML_OK) result = gpm_take(self, card, card->gpm[0]);
-    card->gpm_ns = hn_clock_ns();
+    for (int k = 0; k < HN_NVML_GPM_SETS; k++) {
+        hn_nvml_gpm *set = &card->gpm[k];
+        for (int i = 0; i < 2 && result == HN_NVML_OK; i++)
+            result = HN_NVML_CALL(self, nvmlGpmSampleAlloc, &set->pair[i]);
+        if (result == HN_NVML_OK) result = gpm_take(self, card, set->pair[0]);
+        set->older_ns = hn_clock_ns();
+    }
     return result;
 }
 
-// Asked for: what the table has, but PCIe rates only where there are no byte counters (asking for
-// them costs 1.4 ms), and NVLink rates only where there are links (else the answer is 0, not none).
+// Asked for: what the table has, but PCIe rates only where there are no byte counters, and NVLink
+// rates only where there are links (else the answer is 0, not none).
 static void choose_gpm(hn_nvml_card *card, const hn_device_info *info) {
-    card->gpm_count = 0;
+    for (int k = 0; k < HN_NVML_GPM_SETS; k++)
+        card->gpm[k].count = 0;
     for (int m = 0; m < HN_METRIC_COUNT; m++) {
         if (!hn_metric_rows[m].gpm) continue;
         bool pcie = m == HN_M_pcie_tx_bytes_s || m == HN_M_pcie_rx_bytes_s,
              nvlink = m == HN_M_nvlink_tx_bytes_s || m == HN_M_nvlink_rx_bytes_s;
         if (pcie && info->absent[HN_M_pcie_tx_bytes] == HN_ABSENT_NOT) continue;
         if (nvlink && !card->is_mig && !(info->nvlink_active > 0)) continue;
-        card->gpm_metric[card->gpm_count++] = (hn_metric)m;
+        bool dear = m == HN_M_gr_active || m == HN_M_dram_active;
+        hn_nvml_gpm *set = &card->gpm[dear ? HN_NVML_GPM_DEAR : HN_NVML_GPM_CHEAP];
+        set->metrics[set->count++] = (hn_metric)m;
     }
 }
 
 // Whether the pair measured anything, and what: an empty one has no DRAM cycles to divide by.
-static bool take_gpm(hn_nvml_card *card) {
+static bool take_gpm(const hn_nvml_card *card, hn_nvml_gpm *set) {
     hn_sample now = {0};
-    for (int i = 0; i < card->gpm_count; i++) {
+    for (int i = 0; i < set->count; i++) {
         const hn_nvml_gpm_metric *metric = &card->get->metrics[i];
-        const hn_metric_row *row = &hn_metric_rows[card->gpm_metric[i]];
-        if (card->gpm_metric[i] == HN_M_dram_active && metric->result == HN_NVML_OK &&
+        const hn_metric_row *row = &hn_metric_rows[set->metrics[i]];
+        if (set->metrics[i] == HN_M_dram_active && metric->result == HN_NVML_OK &&
             !isfinite(metric->value))
             return false;
         double value = metric->value * row->gpm_scale;
         if (metric->result != HN_NVML_OK || value < 0) continue;
         if (strcmp(row->unit, "ratio") == 0 && value > 1) value = value > 1.05 ? NAN : 1;
-        hn_sample_put(&now, card->gpm_metric[i], value);
+        hn_sample_put(&now, set->metrics[i], value);
     }
     // Hits and misses that are both 0 are counters that do not run (driver 580 on an H200).
     if (hn_sample_or(&now, HN_M_l2_hit, 0) == 0 && hn_sample_or(&now, HN_M_l2_miss, 0) == 0) {
         hn_sample_drop(&now, HN_M_l2_hit);
         hn_sample_drop(&now, HN_M_l2_miss);
     }
-    card->gpm_values = now;
+    set->values = now;
     return true;
 }
 
-static void swap_gpm(hn_nvml_card *card, int64_t now_ns) {
-    hn_nvml_gpm_sample older = card->gpm[0];
-    card->gpm[0] = card->gpm[1];
-    card->gpm[1] = older;
-    card->gpm_ns = card->gpm_values_ns = now_ns;
+// A new sample closes the window; the answers to it are in card->get.
+static int close_window(hn_nvml_probe *self, hn_nvml_card *card, hn_nvml_gpm *set) {
+    if (set->count == 0) return HN_NVML_OK;
+    int result = gpm_take(self, card, set->pair[1]);
+    int64_t now_ns = hn_clock_ns();
+    if (result == HN_NVML_OK) result = gpm_ask(self, card, set);
+    if (result != HN_NVML_OK || !take_gpm(card, set)) return result;
+    hn_nvml_gpm_sample older = set->pair[0];
+    set->pair[0] = set->pair[1];
+    set->pair[1] = older;
+    set->older_ns = set->values_ns = now_ns;
+    return result;
 }
 
 void hn_nvml_discover_gpm(hn_nvml_probe *self, int device) {
     hn_nvml_card *card = &self->cards[device];
     hn_device_info *info = &self->devices[device];
-    int result = card->gpm_result, kept = 0;
+    int total = 0;
     choose_gpm(card, info);
-    if (result == HN_NVML_OK) result = gpm_take(self, card, card->gpm[1]);
-    int64_t now_ns = hn_clock_ns();
-    if (result == HN_NVML_OK) result = gpm_ask(self, card);
-    if (result == HN_NVML_OK && take_gpm(card)) swap_gpm(card, now_ns);
     for (int m = 0; m < HN_METRIC_COUNT; m++)
         if (hn_metric_rows[m].gpm && info->absent[m] != HN_ABSENT_NOT)
-            info->absent[m] = (uint8_t)(result == HN_NVML_OK ? HN_ABSENT_UNSUPPORTED
-                                                             : hn_nvml_why_absent(card, result));
-    for (int i = 0; i < card->gpm_count && result == HN_NVML_OK; i++) {
-        hn_metric metric = card->gpm_metric[i];
-        int one = card->get->metrics[i].result;
-        info->absent[metric] = (uint8_t)hn_nvml_why_absent(card, one);
-        if (one == HN_NVML_OK) card->gpm_metric[kept++] = metric;
+            info->absent[m] = (uint8_t)(card->gpm_result == HN_NVML_OK
+                                            ? HN_ABSENT_UNSUPPORTED
+                                            : hn_nvml_why_absent(card, card->gpm_result));
+    for (int k = 0; k < HN_NVML_GPM_SETS && card->gpm_result == HN_NVML_OK; k++) {
+        hn_nvml_gpm *set = &card->gpm[k];
+        int kept = 0, result = close_window(self, card, set);
+        for (int i = 0; i < set->count; i++) {
+            hn_metric metric = set->metrics[i];
+            int one = result == HN_NVML_OK ? card->get->metrics[i].result : result;
+            info->absent[metric] = (uint8_t)hn_nvml_why_absent(card, one);
+            if (one == HN_NVML_OK) set->metrics[kept++] = metric;
+        }
+        set->count = kept;
+        total += kept;
     }
-    card->gpm_count = kept;
-    card->gpm_on = kept > 0;
+    card->gpm_on = total > 0;
 }
 
-static int read_gpm(hn_nvml_probe *self, hn_nvml_card *card, hn_sample *s) {
-    int64_t now_ns = hn_clock_ns();
-    if (now_ns - card->gpm_ns >= HN_NVML_GPM_WINDOW_NS) {
-        int result = gpm_take(self, card, card->gpm[1]);
-        if (result == HN_NVML_OK) result = gpm_ask(self, card);
-        if (result != HN_NVML_OK) return result;
-        if (take_gpm(card)) swap_gpm(card, now_ns);
+static int read_gpm(hn_nvml_probe *self, hn_nvml_card *card, bool refresh, hn_sample *s) {
+    for (int k = 0; k < HN_NVML_GPM_SETS; k++) {
+        hn_nvml_gpm *set = &card->gpm[k];
+        int64_t now_ns = hn_clock_ns();
+        if (set->count && now_ns - set->older_ns >= k_gpm_window_ns[refresh ? HN_NVML_GPM_CHEAP : k]) {
+            int result = close_window(self, card, set);
+            if (result != HN_NVML_OK) return result;
+        }
+        if (set->values_ns == 0 || now_ns - set->values_ns > GPM_HOLD_NS) continue;
+        for (int i = 0; i < set->count; i++)
+            if (hn_sample_has(&set->values, set->metrics[i]))
+                hn_sample_put(s, set->metrics[i], set->values.value[set->metrics[i]]);
     }
-    if (card->gpm_values_ns && now_ns - card->gpm_values_ns < GPM_HOLD_NS)
-        for (int i = 0; i < card->gpm_count; i++)
-            if (hn_sample_has(&card->gpm_values, card->gpm_metric[i]))
-                hn_sample_put(s, card->gpm_metric[i], card->gpm_values.value[card->gpm_metric[i]]);
     return HN_NVML_OK;
 }
 
@@ -425,13 +443,14 @@ static void derive_rates(hn_device_info *info, hn_nvml_tier *tier, const hn_samp
 // ---- discovery and sampling -------------------------------------------------------------------
 void hn_nvml_forget(hn_nvml_probe *self, int device) {
     hn_nvml_card *card = &self->cards[device];
-    for (int i = 0; i < 2; i++)
-        if (card->gpm[i]) (void)HN_NVML_CALL(self, nvmlGpmSampleFree, card->gpm[i]);
-    card->gpm[0] = card->gpm[1] = NULL;
+    for (int k = 0; k < HN_NVML_GPM_SETS; k++) {
+        for (int i = 0; i < 2; i++)
+            if (card->gpm[k].pair[i]) (void)HN_NVML_CALL(self, nvmlGpmSampleFree, card->gpm[k].pair[i]);
+        card->gpm[k] = (hn_nvml_gpm){0};
+    }
     hn_free(card->get);
     card->get = NULL;
     card->gpm_on = false;
-    card->gpm_values_ns = 0;
 }
 
 void hn_nvml_discover(hn_nvml_probe *self, int device) {
@@ -516,7 +535,7 @@ hone_status hn_nvml_sample(hone_error *err, hn_probe *probe, int device, hn_samp
     for (int t = 0; t < HN_NVML_TIERS && result == HN_NVML_OK; t++)
         result = read_tier(self, device, (hn_nvml_tier_id)t, &s, refresh, &asked, &failed);
     if (result == HN_NVML_OK && card->gpm_on) {
-        int gpm = read_gpm(self, card, &s);
+        int gpm = read_gpm(self, card, refresh, &s);
         if (gpm == HN_NVML_GPU_IS_LOST) result = gpm;
     }
     if (result != HN_NVML_OK) return lost(err, self, device, result);
