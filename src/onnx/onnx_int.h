@@ -48,8 +48,10 @@ void hn_onnx_put_tensor(hn_wire_out *out, const char *name, const hn_tensor *ten
 hn_status hn_onnx_raise(hone_error *err, hn_module *module, const hn_onnx_options *options);
 // The first opset version above `version` in which the op means something else (INT_MAX: none).
 int hn_onnx_valid_until(const char *domain, const char *op_type, int version);
-// The lowest opset version in which the node is valid as it stands: attributes, number and types of
-// its inputs; at least its own version (schema.c).
+// The lowest version in which a node of the standard domain means what it means.
+int hn_onnx_valid_from(const hn_node *node);
+// The lowest opset version in which the node is valid as it stands: meaning, attributes, number and
+// types of its inputs (schema.c).
 int hn_onnx_needs(const hn_node *node);
 
 #endif

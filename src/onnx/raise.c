@@ -9,10 +9,13 @@
 #include <limits.h>
 
 typedef hone_status (*raise_fn)(hone_error *err, hn_node *node, bool *out_done);
+// The first version of from..to in which a node in the form of `to` means what it means.
+typedef int (*lower_fn)(const hn_node *node, int from, int to);
 typedef struct raise_row {
     const char *op;
     int from, to;
     raise_fn raise;
+    lower_fn lower;
 } raise_row;
 
 // ---- helpers ------------------------------------------------------------------------------------
@@ -32,6 +35,8 @@ static hn_status ints_to_input(hone_error *err, hn_node *node, const char *name,
         single = attr->i;
         values = &single;
         count = 1;
+    } else if (attr->type != HN_ATTR_INTS || (scalar && count != 1)) {
+        HN_FAIL(err, HONE_ERR_FORMAT, "the attribute '%s' does not hold integers", name);
     }
     hn_value *input = hn_graph_add_const_i64(node->graph, values, count, scalar);
     PLACE(input);
@@ -350,9 +355,43 @@ static hone_status raise_resize_11(hone_error *err, hn_node *node, bool *out_don
     return HONE_OK;
 }
 
+// ---- lowering -----------------------------------------------------------------------------------
+static int lower_never(const hn_node *node, int from, int to) {
+    (void)node, (void)from;
+    return to;
+}
+
+// The new form adds inputs that are absent here.
+static int lower_lone_input(const hn_node *node, int from, int to) {
+    bool same = node->input_count == 1 && !hn_node_attr(node, "noop_with_empty_axes") &&
+                !hn_node_attr(node, "seed");
+    return same ? from : to;
+}
+
+static int lower_inference(const hn_node *node, int from, int to) {
+    bool same = node->output_count == 1 && !hn_node_attr(node, "training_mode");
+    return same ? from : to;
+}
+
+static int lower_nearest(const hn_node *node, int from, int to) {
+    return is_string(node, "mode", "nearest") ? from : to;
+}
+
+// Flattened at the last axis nothing is flattened; negative axes came with opset 11.
+static int lower_last_axis(const hn_node *node, int from, int to) {
+    int64_t axis = hn_node_int(node, "axis", 0);
+    int rank = node->input_count && node->inputs[0] ? node->inputs[0]->type.rank : -1;
+    if (axis == -1) return 11;
+    return axis > 0 && rank > 0 && axis == rank - 1 ? from : to;
+}
+
+static int lower_given_sizes(const hn_node *node, int from, int to) {
+    return node->input_count == 2 && !hn_node_attr(node, "num_outputs") ? from : to;
+}
+
 // ---- the walk -----------------------------------------------------------------------------------
 static const raise_row k_rows[] = {
-#define HN_RAISE(op, from, to, function) {#op, from, to, raise_##function},
+#define HN_RAISE(op, from, to, function, lower) {#op, from, to, raise_##function, lower_##lower},
 #include "onnx/raise.def"
 #undef HN_RAISE
 };
@@ -364,6 +403,18 @@ static int base_version(const char *op_type, int version, int since) {
         if (k_rows[i].to <= version && k_rows[i].to > base && strcmp(k_rows[i].op, op_type) == 0)
             base = k_rows[i].to;
     return since > base ? since : base;
+}
+
+int hn_onnx_valid_from(const hn_node *node) {
+    int version = node->version, from = HN_ONNX_MIN_OPSET;
+    for (size_t i = HN_COUNT_OF(k_rows); i-- > 0;) {
+        const raise_row *row = &k_rows[i];
+        if (version < row->to || strcmp(row->op, node->op_type) != 0) continue;
+        from = row->lower(node, row->from, row->to);
+        if (from == row->to) return from;
+        version = from;
+    }
+    return from > HN_ONNX_MIN_OPSET ? from : HN_ONNX_MIN_OPSET;
 }
 
 int hn_onnx_valid_until(const char *domain, const char *op_type, int version) {

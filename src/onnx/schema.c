@@ -58,13 +58,14 @@ static size_t find(const char *op_type) {
 
 int hn_onnx_needs(const hn_node *node) {
     if (*node->domain) return node->version;
+    int from = hn_onnx_valid_from(node);
     size_t at = find(node->op_type);
     for (; at < HN_COUNT_OF(k_rows) && strcmp(k_rows[at].op, node->op_type) == 0; at++) {
-        bool ends = at + 1 == HN_COUNT_OF(k_rows) ||
+        bool last = at + 1 == HN_COUNT_OF(k_rows) ||
                     strcmp(k_rows[at + 1].op, node->op_type) != 0;
-        if (!ends && k_rows[at + 1].since <= node->version) continue; // older than the node
+        if (!last && k_rows[at + 1].since <= from) continue; // over before the meaning begins
         if (!admits(&k_rows[at], node)) continue;
-        return k_rows[at].since > node->version ? k_rows[at].since : node->version;
+        return k_rows[at].since > from ? k_rows[at].since : from;
     }
     return node->version;
 }

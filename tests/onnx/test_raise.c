@@ -16,7 +16,7 @@ typedef struct raise_case {
 } raise_case;
 
 static const raise_case k_cases[] = {
-    {11, "Squeeze", "x", "y", "axes=1", "", "", "= {1}|%y |Squeeze@13(%x, %hone.0)", 13},
+    {11, "Squeeze", "x", "y", "axes=0", "", "", "= {0}|%y |Squeeze@13(%x, %hone.0)", 13},
     {9, "Unsqueeze", "x", "y", "axes=0,4", "", "", "= {0, 4}|Unsqueeze@13(%x, %hone.0)", 13},
     {12, "ReduceMean", "x", "y", "axes=-1 keepdims:0", "", "", "ReduceMean@18(%x, %hone.0) {keepdims = 0}", 18},
     {12, "ReduceSum", "x", "y", "keepdims:1", "", "", "ReduceSum@13(%x) {keepdims = 1}", 12},
@@ -26,16 +26,16 @@ static const raise_case k_cases[] = {
     {10, "Pad", "x", "y", "pads=0,0,1,1,0,0,1,1", "mode=constant", "value=2", "Pad@11(%x, %hone.0, %hone.1) {mode = \"constant\"}", 11},
     {10, "Pad", "x", "y", "pads=0,0,1,1,0,0,1,1", "mode=edge", "value=2", "Pad@11(%x, %hone.0) {mode = \"edge\"}", 11},
     {7, "Dropout", "x", "y", "", "", "ratio=0.25", "= {0.25}|Dropout@12(%x, %hone.0)", 12},
-    {9, "Split", "x", "y z", "axis:1 split=1,2", "", "", "= {1, 2}|Split@18(%x, %hone.0) {axis = 1}", 13},
-    {13, "Split", "x", "y z", "axis:2", "", "", "Split@18(%x) {axis = 2, num_outputs = 2}", 18},
-    {9, "TopK", "x", "y z", "k:3", "", "", "= {3}|TopK@10(%x, %hone.0)", 10},
-    {7, "Softmax", "x", "y", "axis:3", "", "", "Softmax@13(%x) {axis = -1}", 7},
-    {11, "Softmax", "x", "y", "axis:1", "", "", "Shape@|(%x)|Flatten@|(%x) {axis = 1}|Softmax@13(|{axis = -1}|%y |Reshape@", 13},
+    {9, "Split", "x", "y z", "axis:1 split=1,3", "", "", "= {1, 3}|Split@18(%x, %hone.0) {axis = 1}", 13},
+    {13, "Split", "x", "y z", "axis:1", "", "", "Split@18(%x) {axis = 1, num_outputs = 2}", 18},
+    {9, "TopK", "x", "y z", "k:2", "", "", "= {2}|TopK@11(%x, %hone.0)", 10},
+    {7, "Softmax", "x", "y", "axis:3", "", "", "Softmax@13(%x) {axis = -1}", 11},
+    {11, "Softmax", "x", "y", "axis:1", "", "", "Shape@|(%x)|Flatten@|(%x) {axis = 1}|Softmax@13(|{axis = -1}|%y |Reshape@", 11},
     {7, "Upsample", "x", "y", "", "mode=nearest", "scales=1,1,2,2", "Resize@13(%x, _, %hone.0) {mode = \"nearest\", coordinate_transformation_mode = \"asymmetric\", nearest_mode = \"floor\"}", 13},
     {10, "RoiAlign", "x r b", "y", "", "", "", "coordinate_transformation_mode = \"output_half_pixel\"", 16},
     {16, "GridSample", "x g", "y", "", "mode=bicubic", "", "GridSample@20(%x, %g) {mode = \"cubic\"}", 20},
     {17, "DFT", "x", "y", "axis:2", "", "", "= {2}|DFT@20(%x, _, %hone.0)", 20},
-    {9, "Scatter", "x i x", "y", "axis:1", "", "", "ScatterElements@11(%x, %i, %x) {axis = 1}", 11},
+    {9, "Scatter", "x i u", "y", "axis:1", "", "", "ScatterElements@11(%x, %i, %u) {axis = 1}", 11},
     {8, "BatchNormalization", "x w w w w", "y", "spatial:1", "", "", "BatchNormalization@14(%x, %w, %w, %w, %w)", 9},
     // Forms that did not change keep the file's opset.
     {9, "Relu", "x", "y", "", "", "", "Relu@7(%x)", 9},
@@ -79,6 +79,7 @@ static hn_module *parse_case(const raise_case *c, const hn_onnx_options *options
     om_value(&w, 11, "b", HN_I64, "1");
     om_value(&w, 11, "i", HN_I64, "1 1 1 1");
     om_weights(&w, "w", "4", 4);
+    om_weights(&w, "u", "1 1 1 1", 1);
     om_node_begin(&w, 1, c->op, c->inputs, c->outputs);
     put_list(&w, c->ints, false);
     const char *equals = strchr(c->text, '=');
