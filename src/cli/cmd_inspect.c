@@ -107,11 +107,16 @@ static void print_type(hn_str *out, const hn_dims *dims, const hn_type *type) {
     }
 }
 
+// What inference found, or what the file declares where that only came out as unnamed dims.
 static void print_values(const char *what, const hn_module *module, hn_value *const *values,
-                         size_t count) {
+                         size_t count, const hn_type *declared, size_t declared_count) {
     for (size_t i = 0; i < count; i++) {
         hn_str text = {0};
         print_type(&text, module->dims, &values[i]->type);
+        if (i < declared_count && declared[i].rank >= 0 && strchr(hn_str_get(&text), '?')) {
+            hn_str_free(&text);
+            print_type(&text, module->dims, &declared[i]);
+        }
         printf("%-11s %-28s %s\n", i ? "" : what, values[i]->name, hn_str_get(&text));
         hn_str_free(&text);
     }
@@ -153,10 +158,11 @@ static void print_text(const inspect_args *a) {
                m->opsets.data[i].version);
     if (*m->producer_name) printf(", by %s %s", m->producer_name, m->producer_version);
     printf("\n");
-    print_values("inputs", m, m->main->inputs.data, m->main->inputs.count);
+    print_values("inputs", m, m->main->inputs.data, m->main->inputs.count, NULL, 0);
     if (m->main->overridables.count)
         printf("%-11s %zu weights may also be given as inputs\n", "", m->main->overridables.count);
-    print_values("outputs", m, m->main->outputs.data, m->main->outputs.count);
+    print_values("outputs", m, m->main->outputs.data, m->main->outputs.count,
+                 m->main->declared.data, m->main->declared.count);
     printf("%-11s %s in %s\n", "parameters", amount(count, sizeof count, (double)f->parameters),
            hn_cli_bytes(bytes, sizeof bytes, f->weight_bytes));
     printf("%-11s %lld in %lld graph%s\n", "nodes", (long long)f->total.nodes, (long long)f->graphs,

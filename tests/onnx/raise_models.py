@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Old operator versions against their raised forms, both run by onnxruntime.
-usage: raise_models.py make FOLDER | compare FOLDER
+usage: raise_models.py make FOLDER | compare FOLDER | rows RAISE_DEF
+rows compares the rows of raise.def with the standard's history: every version in which inputs or attributes went,
+became something else or became required has a row, and every row is such a version or one of the known changes of meaning.
 make writes NAME.onnx for every case; compare runs NAME.onnx and NAME.out.onnx on the same inputs. Outputs must be
 equal to the bit unless the case allows rounding. Each model also checks clean."""
 import glob, os, sys
@@ -129,5 +131,34 @@ def compare(folder):
     print(f"{done} old forms give the same outputs when raised, {kept} kept their version, {bad} failed")
     return bad != 0
 
+# Changes of meaning that signatures do not show.
+MEANING = {("Resize", 13), ("RoiAlign", 16), ("GroupNormalization", 21), ("Split", 18), ("BatchNormalization", 14),
+           ("Dropout", 12), ("Resize", 11)}
+
+def breaks(old, new):
+    """True if a node that is valid in `old` is not valid, or not sure to mean the same, in `new`."""
+    if new.deprecated: return True
+    for name, a in old.attributes.items():
+        b = new.attributes.get(name)
+        if b is None or str(a.default_value) != str(b.default_value) or (b.required and not a.required): return True
+    if any(b.required and n not in old.attributes for n, b in new.attributes.items()): return True
+    return new.min_input > old.min_input or new.max_input < old.max_input or new.max_output < old.max_output
+
+def rows(path):
+    import re
+    from onnx import defs
+    have = {(m[0], int(m[2])) for m in re.findall(r"^HN_RAISE\((\w+), (\d+), (\d+),", open(path).read(), re.M)}
+    history, want = {}, set()
+    for s in defs.get_all_schemas_with_history():
+        if s.domain == "": history.setdefault(s.name, []).append(s)
+    for name, schemas in history.items():
+        schemas.sort(key=lambda s: s.since_version)
+        for old, new in zip(schemas, schemas[1:]):
+            if 7 < new.since_version <= 27 and breaks(old, new): want.add((name, new.since_version))
+    for op, to in sorted(want - have): print(f"raise.def lacks a row: {op} changed in opset {to}")
+    for op, to in sorted(have - want - MEANING): print(f"raise.def has a row without a change: {op} in opset {to}")
+    print(f"{len(have)} rows, {len(want)} changes of form in the standard")
+    return bool(want - have or have - want - MEANING)
+
 if __name__ == "__main__":
-    sys.exit(make(sys.argv[2]) if sys.argv[1] == "make" else compare(sys.argv[2]))
+    sys.exit({"make": make, "compare": compare, "rows": rows}[sys.argv[1]](sys.argv[2]))
