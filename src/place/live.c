@@ -191,6 +191,21 @@ static hn_status read_adapters(hone_error *err, live_reader *r, const char *fold
     return status;
 }
 
+// x86 processors tell a guest by a flag; elsewhere the firmware's maker does.
+static bool is_guest(live_reader *r) {
+    static const char *const k_makers[] = {"QEMU", "KVM", "VMware", "Xen", "Amazon EC2", "Google",
+                                           "Microsoft Corporation"};
+    char path[HN_SYS_PATH_BYTES], *text = hn_malloc(32768);
+    bool guest = false;
+    if (text && hn_sys_path(path, "/proc/cpuinfo") && hn_sys_read(path, text, 32768) > 0)
+        guest = strstr(text, " hypervisor") != NULL;
+    hn_free(text);
+    const char *maker = read_line(r, "/sys/class/dmi/id/sys_vendor");
+    for (size_t i = 0; i < HN_COUNT_OF(k_makers) && maker && !guest; i++)
+        guest = strstr(maker, k_makers[i]) != NULL;
+    return guest || read_line(r, "/sys/hypervisor/type");
+}
+
 static hn_status read_live(hone_error *err, live_reader *r) {
     name_list devices = {0};
     HN_TRY(read_nodes(err, r));
@@ -201,13 +216,7 @@ static hn_status read_live(hone_error *err, live_reader *r) {
     HN_TRY(status);
     HN_TRY(read_adapters(err, r, "/sys/class/infiniband", true));
     if (!r->machine->nics.count) HN_TRY(read_adapters(err, r, "/sys/class/net", false));
-    const char *vendor = read_line(r, "/sys/class/dmi/id/sys_vendor");
-    const char *hypervisor = read_line(r, "/sys/hypervisor/type");
-    r->machine->virtual_machine =
-        hypervisor || (vendor && (strstr(vendor, "QEMU") || strstr(vendor, "KVM") ||
-                                  strstr(vendor, "VMware") || strstr(vendor, "Xen") ||
-                                  strstr(vendor, "Amazon EC2") || strstr(vendor, "Google") ||
-                                  strstr(vendor, "Microsoft Corporation")));
+    r->machine->virtual_machine = is_guest(r);
     HN_TRY(hn_place_tree_apply(err, &r->tree, r->machine));
     r->machine->complete = true;
     return HONE_OK;

@@ -218,6 +218,7 @@ static void make_machine(void) {
     device("pci0000:90/0000:90:01.0", "0000:14:00.0", "0x030200\n", "0x1002\n", "1\n", "4-7\n"); // another maker
     link_to("/sys/class/infiniband/mlx5_10/device", "../../../bus/pci/devices/0000:12:00.0");
     put("/sys/class/infiniband/mlx5_10/ports/1/rate", "200 Gb/sec (4X HDR)\n");
+    put("/proc/cpuinfo", "processor\t: 0\nflags\t\t: fpu vme hypervisor lahf_lm\n");
     put("/proc/driver/nvidia/gpus/0000:10:00.0/information", "Model: \t\t NVIDIA A800-SXM4-80GB\nIRQ: 1\n");
 }
 
@@ -237,6 +238,7 @@ static void test_sysfs(void **state) {
     assert_true(m.nics.data[0].gbit_per_s == 200);
     assert_int_equal(m.nodes.data[0].memory_bytes, 2048 * 1024);
     assert_int_equal(m.gpus.data[2].numa, 1);
+    assert_true(m.virtual_machine);
     assert_true(hn_place_cpuset_has(&m.gpus.data[2].cpus, 6));
     bool said = false;
     for (size_t i = 0; i < m.advice.count; i++) said |= strstr(m.advice.data[i], "come from sysfs alone") != NULL;
