@@ -248,7 +248,8 @@ static void cell_lstm(rnn_run *run, int d) {
         forget = run->attrs.input_forget ? 1 - in : apply(&act[0], forget, clip);
         run->c[i] = forget * run->c[i] + in * fresh;
         if (peep) out += peep[n + i] * run->c[i];
-        run->h[i] = apply(&act[0], out, clip) * apply(&act[2], run->c[i], clip);
+        // The clip is for the gates: the cell goes into its activation as it is (as in onnxruntime).
+        run->h[i] = apply(&act[0], out, clip) * apply(&act[2], run->c[i], 0);
     }
 }
 
