@@ -287,12 +287,34 @@ static bool roi_neighbours(const roi_align *a, double y, double x, int64_t *offs
     return true;
 }
 
+// Samples of one axis that may lie inside the input: [*out_first, *out_end). A roi of any size then
+// costs no more than the input has elements.
+static void roi_range(double start, double length, int64_t samples, int64_t limit,
+                      int64_t *out_first, int64_t *out_end) {
+    double step = length / (double)samples;
+    double first = (-1 - start) / step - 1, last = ((double)limit - start) / step + 1;
+    *out_first = 0;
+    *out_end = samples;
+    if (!(fabs(step) > 0) || !(fabs(first) < 1e18) || !(fabs(last) < 1e18)) { // all in one place
+        if (!(start >= -1 && start <= (double)limit)) *out_end = 0;
+        else *out_end = hn_min_i64(samples, 10000);
+        return;
+    }
+    double lo = fmax(fmin(first, last), 0), hi = fmin(fmax(first, last), (double)samples);
+    *out_first = (int64_t)lo;
+    *out_end = hi > lo ? (int64_t)hi : (int64_t)lo;
+}
+
 static double roi_bin(const roi_align *a, const double *plane, double top, double left, double tall,
                       double wide, int64_t ny, int64_t nx) {
     double sum = 0;
-    bool any = false;
-    for (int64_t iy = 0; iy < ny; iy++)
-        for (int64_t ix = 0; ix < nx; ix++) {
+    int64_t y0, y1, x0, x1;
+    if (ny < 1 || nx < 1) return 0;
+    roi_range(top, tall, ny, a->height, &y0, &y1);
+    roi_range(left, wide, nx, a->width, &x0, &x1);
+    bool any = y1 - y0 < ny || x1 - x0 < nx; // what lies outside reads zero
+    for (int64_t iy = y0; iy < y1; iy++)
+        for (int64_t ix = x0; ix < x1; ix++) {
             int64_t offset[4];
             double weight[4], y = top + ((double)iy + 0.5) * tall / (double)ny;
             double x = left + ((double)ix + 0.5) * wide / (double)nx;
@@ -304,13 +326,13 @@ static double roi_bin(const roi_align *a, const double *plane, double top, doubl
                 any = true;
             }
         }
-    return a->max ? sum : sum / (double)hn_max_i64(ny * nx, 1);
+    return a->max ? sum : sum / ((double)ny * (double)nx);
 }
 
 static int64_t roi_samples(const roi_align *a, double length, int64_t bins) {
     if (a->sampling > 0) return a->sampling;
     double samples = ceil(length / (double)bins);
-    return samples >= 1 && samples < 1e6 ? (int64_t)samples : samples >= 1e6 ? 1000000 : 0;
+    return samples >= 1 ? (int64_t)fmin(samples, 1e12) : 0;
 }
 
 static hone_status read_roi_align(hone_error *err, const hn_call *call, roi_align *a) {
@@ -329,7 +351,7 @@ static hone_status read_roi_align(hone_error *err, const hn_call *call, roi_alig
     if (!a->half_pixel && !hn_slice_eq(coords, "output_half_pixel"))
         HN_FAIL_NODE(err, HONE_ERR_FORMAT, node, "coordinate_transformation_mode is '%.*s'",
                      (int)coords.length, coords.data);
-    if (a->sampling < 0 || a->sampling > 10000)
+    if (a->sampling < 0 || a->sampling > 1000)
         HN_FAIL_NODE(err, HONE_ERR_FORMAT, node, "sampling_ratio is %lld", (long long)a->sampling);
     return HONE_OK;
 }
