@@ -10,7 +10,12 @@
 
 // Shape arithmetic: inference knows all elements, whether the inputs are constants or not.
 static bool known_elems(const hn_value *out) {
+    hn_shape shape;
+    int64_t count;
     if (!out->elems || !hn_dtype_is_int(out->type.dtype)) return false;
+    if (!hn_type_shape(&out->type, &shape) || !hn_shape_count(&shape, &count) ||
+        count != out->elem_count)
+        return false;
     for (int i = 0; i < out->elem_count; i++)
         if (!hn_dim_is_const(out->elems[i])) return false;
     return true;
@@ -18,7 +23,8 @@ static bool known_elems(const hn_value *out) {
 
 static hn_status fold_elems(hone_error *err, hn_pass_ctx *ctx, hn_value *out) {
     hn_tensor tensor;
-    hn_shape shape = {out->type.rank == 0 ? 0 : 1, {out->elem_count}};
+    hn_shape shape;
+    if (!hn_type_shape(&out->type, &shape)) return HONE_OK;
     HN_TRY(hn_tensor_new(err, out->type.dtype, &shape, &tensor));
     for (int i = 0; i < out->elem_count; i++)
         hn_tensor_set_i64(&tensor, i, out->elems[i]);

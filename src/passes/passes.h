@@ -45,8 +45,8 @@ typedef struct hn_pass_options {
     void *user;
 } hn_pass_options;
 
-// All default passes of a level to a fixed point (bounded rounds): infer, run, verify. options may
-// be NULL. An unknown name in `disable` or `names` is HONE_ERR_USAGE.
+// All default passes of a level to a fixed point (bounded rounds): infer, run, verify. The device
+// level includes the portable one. options may be NULL. An unknown name in `disable` or `names` is HONE_ERR_USAGE.
 hn_status hn_passes_run(hone_error *err, hn_module *module, hn_pass_level level,
                         const hn_pass_options *options);
 // The named passes once, in order; names ends with NULL.
