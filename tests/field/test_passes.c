@@ -33,8 +33,8 @@ static int count_nodes(const hn_graph *graph) {
 }
 
 // Outputs as own copies.
-static hone_status run(const hn_module *m, const hn_tensor *inputs, hn_tensor *outputs) {
-    hn_session_options options = {.backend = backend, .threads = 1, .no_device_passes = true, .seed = 7};
+static hone_status run(const hn_module *m, const hn_tensor *inputs, hn_tensor *outputs, bool device) {
+    hn_session_options options = {.backend = backend, .threads = 1, .no_device_passes = !device, .seed = 7};
     hn_session *session = NULL;
     hn_tensor views[MAX_IO] = {{0}};
     hone_status status = hn_session_new(&err, m, &options, &session);
@@ -48,10 +48,10 @@ static hone_status run(const hn_module *m, const hn_tensor *inputs, hn_tensor *o
     return status;
 }
 
-static bool compare(const char *name, const char *stage, const hn_module *m, const hn_tensor *in, hn_tensor *wanted) {
+static bool compare(const char *name, const char *stage, const hn_module *m, const hn_tensor *in, hn_tensor *wanted, bool device) {
     hn_tensor got[MAX_IO] = {{0}};
     double worst = 0;
-    bool ok = run(m, in, got) == HONE_OK;
+    bool ok = run(m, in, got, device) == HONE_OK;
     if (!ok) printf("%s %s: %s (%s)\n", name, stage, err.text, err.frames[0]);
     for (size_t i = 0; ok && i < m->main->outputs.count; i++)
         worst = fmax(worst, test_tensors_distance(&wanted[i], &got[i], 1e-4, 1e-5));
@@ -69,7 +69,7 @@ static bool model(const char *name, const char *path) {
         return false;
     }
     hn_pass_options options = {.freeze_overridable = true, .verify = true, .trace = trace};
-    bool ok = test_module_inputs(&err, m, 3, in) == HONE_OK && run(m, in, wanted) == HONE_OK;
+    bool ok = test_module_inputs(&err, m, 3, in) == HONE_OK && run(m, in, wanted, false) == HONE_OK;
     printf("%-28s %-8s nodes %5d\n", name, "input", count_nodes(m->main));
     if (!ok) {
         printf("%s: not run: %s (%s)\n", name, err.text, err.frames[0]);
@@ -79,12 +79,13 @@ static bool model(const char *name, const char *path) {
     }
     ok = hn_passes_run(&err, m, HN_PASS_PORTABLE, &options) == HONE_OK;
     if (!ok) printf("%s: %s (%s)\n", name, err.text, err.frames[0]);
-    ok = ok && compare(name, "portable", m, in, wanted);
+    ok = ok && compare(name, "portable", m, in, wanted, false);
+    ok = ok && compare(name, "planned", m, in, wanted, true); // the backend's own device passes
     for (size_t i = 0; i < m->main->inputs.count; i++)
         hn_type_set_shape(&m->main->inputs.data[i]->type, in[i].dtype, &in[i].shape);
     bool device = hn_infer_module(&err, m) == HONE_OK && hn_passes_run(&err, m, HN_PASS_DEVICE, &options) == HONE_OK;
     if (!device) printf("%s: %s (%s)\n", name, err.text, err.frames[0]);
-    ok = ok && device && compare(name, "device", m, in, wanted);
+    ok = ok && device && compare(name, "device", m, in, wanted, false);
     if (getenv("HONE_DUMP")) {
         hn_str out = {0};
         hn_module_print(&out, m);
