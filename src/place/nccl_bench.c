@@ -94,15 +94,67 @@ static bool is_type(hn_slice word) {
     return false;
 }
 
+#define ROW_WORDS 28
+
 // size count type [redop [root]] time algbw busbw wrong [time algbw busbw wrong], perhaps behind a
-// launcher's prefix.
-static bool row_line(hn_nccl_state *state, const hn_nccl_record *record) {
-    hn_slice rest = record->message, all[28], *words = all;
-    size_t n = 0;
-    while (n < HN_COUNT_OF(all) && hn_nccl_token(&rest, &all[n]))
+// launcher's prefix. Number of words from the size on, which *out_first is the index of; 0 if no
+// row.
+static size_t row_words(hn_slice text, hn_slice words[ROW_WORDS], size_t *out_first) {
+    size_t n = 0, first = 0;
+    while (n < ROW_WORDS && hn_nccl_token(&text, &words[n]))
         n++;
-    while (n >= 6 && !(integer(words[0]) && integer(words[1]) && is_type(words[2])))
-        words++, n--;
+    while (first + 3 <= n &&
+           !(integer(words[first]) && integer(words[first + 1]) && is_type(words[first + 2])))
+        first++;
+    *out_first = first;
+    return first + 3 <= n ? n - first : 0;
+}
+
+bool hn_nccl_bench_is_row(hn_slice text) {
+    hn_slice words[ROW_WORDS];
+    size_t first;
+    return row_words(text, words, &first) > 0;
+}
+
+// True if the row's values are whole: one or two halves of four, perhaps a root before them.
+static bool row_whole(hn_slice text) {
+    hn_slice words[ROW_WORDS];
+    size_t first, n = row_words(text, words, &first);
+    if (n < 4) return false;
+    size_t at = first + 3;
+    if (isalpha((unsigned char)words[at].data[0])) at++, n--;
+    n -= 3;
+    double value = 0;
+    if (n == 5 || n == 9) return true;
+    return (n == 4 || n == 8) && hn_parse_f64(words[at], &value) && value > 0; // else it is a root
+}
+
+bool hn_nccl_bench_goes_on(hn_slice row, hn_slice next, bool *out_blank) {
+    hn_slice words[ROW_WORDS], word, rest = next;
+    size_t first, n = 0;
+    double value;
+    if (row.length > 400 || next.length > 200 || !row_words(row, words, &first) || row_whole(row))
+        return false;
+    for (; hn_nccl_token(&rest, &word); n++)
+        if (!hn_parse_f64(word, &value) && !hn_slice_eq(word, "N/A")) return false;
+    if (!n) return false;
+    // Cut inside a number or at a blank that was kept, unless only a blank between makes it whole.
+    char glued[640];
+    int length = snprintf(glued, sizeof glued, "%.*s%.*s", (int)row.length, row.data,
+                          (int)next.length, next.data);
+    *out_blank = false;
+    if (!row_whole((hn_slice){glued, (size_t)length})) {
+        length = snprintf(glued, sizeof glued, "%.*s %.*s", (int)row.length, row.data,
+                          (int)next.length, next.data);
+        *out_blank = row_whole((hn_slice){glued, (size_t)length});
+    }
+    return true;
+}
+
+static bool row_line(hn_nccl_state *state, const hn_nccl_record *record) {
+    hn_slice all[ROW_WORDS], *words;
+    size_t first, n = row_words(record->message, all, &first);
+    words = all + first;
     if (n < 6 || n > 16) return false;
     hn_nccl_bench_row row = {.line = record->line};
     if (!hn_parse_i64(words[0], &row.bytes) || !hn_parse_i64(words[1], &row.count)) return false;
@@ -113,7 +165,9 @@ static bool row_line(hn_nccl_state *state, const hn_nccl_record *record) {
         shaped = true;
         at++;
     }
-    if ((n - at) % 4 == 1) {
+    double value;
+    bool negative = hn_parse_f64(words[at], &value) && value < 0;
+    if ((n - at) % 4 == 1 || negative) {
         int64_t root;
         hn_slice word = words[at++];
         rooted = hn_parse_i64(word, &root) && root >= 0;
@@ -280,6 +334,9 @@ static void find_ceiling(const hn_nccl_state *state, const hn_nccl_report *repor
                             : card->links == 12 ? "12 NVLinks of this card"
                             : card->links == 18 ? "18 NVLinks of this card, without NVLS"
                                                 : "the NVLinks of this card";
+    } else if (state->graph_gbs > 0) {
+        bench->ceiling_gbs = state->graph_gbs;
+        bench->ceiling_of = "NCCL's own estimate of its rings";
     } else if (card) {
         bench->ceiling_gbs = 24;
         bench->ceiling_of = "PCIe 4.0 x16";
@@ -293,8 +350,12 @@ static void explain(hn_nccl_state *state, hn_nccl_report *report, hn_nccl_bench 
     int64_t largest = state->rows.data[state->rows.count - 1].bytes;
     for (size_t i = 0; i < state->rows.count; i++)
         if (state->rows.data[i].bytes > largest) largest = state->rows.data[i].bytes;
-    int lagging = hn_nccl_cause_row("ras_lagging");
-    bool slow_member = lagging >= 0 && state->causes[lagging].count > 0;
+    static const char *const k_members[] = {"ras_lagging", "nics_differ"};
+    bool slow_member = hn_nccl_is(state, HN_FACT_GDR_MIXED);
+    for (size_t i = 0; i < HN_COUNT_OF(k_members); i++) {
+        int row = hn_nccl_cause_row(k_members[i]);
+        slow_member = slow_member || (row >= 0 && state->causes[row].count);
+    }
     if (largest < LARGE_BYTES) {
         say(state, bench, "message size",
             "the largest message is %lld bytes: latency rules, the links' bandwidth does not show",
@@ -303,7 +364,7 @@ static void explain(hn_nccl_state *state, hn_nccl_report *report, hn_nccl_bench 
         say(state, bench, "none", "%.1f GB/s is %.0f %% of what %s carry", peak, 100 * bench->share,
             bench->ceiling_of);
     } else if (slow_member) {
-        say(state, bench, "slow member", "RAS shows ranks that lag behind the others");
+        say(state, bench, "slow member", "one rank or host holds the others back: %.1f GB/s", peak);
     } else if (hn_nccl_is(state, HN_FACT_PATH_SOCKET)) {
         say(state, bench, "transport", "TCP sockets carry the traffic between nodes: %.1f GB/s",
             peak);

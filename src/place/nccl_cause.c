@@ -97,7 +97,7 @@ static int one_node(const hn_nccl_state *state) {
 
 static void facts_of_paths(hn_nccl_state *state) {
     bool rdma = false, gdr = false;
-    const hn_nccl_mark *plain = NULL;
+    const hn_nccl_mark *plain = NULL, *received = NULL;
     for (size_t i = 0; i < state->paths.count; i++) {
         const hn_nccl_path *p = &state->paths.data[i];
         if (strncmp(p->via, "P2P", 3) == 0) hn_nccl_raise(state, HN_FACT_PATH_P2P, &p->mark);
@@ -109,12 +109,52 @@ static void facts_of_paths(hn_nccl_state *state) {
             continue;
         }
         rdma = true;
-        if (strstr(p->via, "GDRDMA"))
+        if (strstr(p->via, "GDRDMA")) {
             gdr = true;
-        else if (!plain)
-            plain = &p->mark;
+            hn_nccl_raise(state, HN_FACT_PATH_GDR, &p->mark);
+            continue;
+        }
+        if (!plain) plain = &p->mark;
+        if (p->received && !received) received = &p->mark;
     }
-    if (rdma && !gdr && plain) hn_nccl_raise(state, HN_FACT_PATH_NO_GDR, plain);
+    if (rdma && plain && !gdr) hn_nccl_raise(state, HN_FACT_PATH_NO_GDR, plain);
+    if (gdr && received) hn_nccl_raise(state, HN_FACT_GDR_MIXED, received);
+}
+
+// A name that goes on with other letters is the same one glued to the next record; but IBext is not
+// IB.
+static bool same_network(const char *a, const char *b) {
+    size_t x = strlen(a), y = strlen(b), n = x < y ? x : y;
+    const char *longer = x < y ? b : a;
+    return strncmp(a, b, n) == 0 && strncmp(longer + n, "ext", 3) != 0;
+}
+
+// A host that stands out: another network, fewer ports.
+static void compare_hosts(hn_nccl_state *state) {
+    const hn_nccl_proc *most = NULL, *least = NULL, *other = NULL, *first = NULL;
+    for (size_t i = 0; i < state->procs.count; i++) {
+        const hn_nccl_proc *p = &state->procs.data[i];
+        if (p->network && !first) first = p;
+        if (p->network && !same_network(p->network, first->network) && !other) other = p;
+        if (p->nics && (!most || p->nics > most->nics)) most = p;
+    }
+    // Of one host the largest count stands: a torn line shows fewer.
+    for (size_t i = 0; i < state->procs.count && most; i++) {
+        const hn_nccl_proc *p = &state->procs.data[i];
+        if (!p->nics || p->host_index == most->host_index || (least && p->nics >= least->nics))
+            continue;
+        bool best = true;
+        for (size_t j = 0; j < state->procs.count; j++)
+            best = best && (state->procs.data[j].host_index != p->host_index ||
+                            state->procs.data[j].nics <= p->nics);
+        if (best) least = p;
+    }
+    if (other)
+        hn_nccl_made_add(state, "networks_differ", &other->network_mark, "%s uses %s, %s uses %s",
+                         first->host, first->network, other->host, other->network);
+    if (most && least && least->nics < most->nics)
+        hn_nccl_made_add(state, "nics_differ", &least->nics_mark, "%s has %d, %s has %d",
+                         least->host, least->nics, most->host, most->nics);
 }
 
 static bool all_hold(const hn_nccl_state *state, const hn_nccl_row *row) {
@@ -285,20 +325,32 @@ static const char *network_of(hn_nccl_state *state) {
     return NULL;
 }
 
+// A torn name is the start of a whole one; "NET/IB" and "NET/IB/GDRDMA" are two.
+static bool same_path(const char *a, const char *b) {
+    size_t x = strlen(a), y = strlen(b), n = x < y ? x : y;
+    const char *longer = x < y ? b : a;
+    return strncmp(a, b, n) == 0 && !(strncmp(a, "NET/", 4) == 0 && longer[n] == '/');
+}
+
 // Classes in the order of the worst first, joined by " + ".
 static const char *transport_of(hn_nccl_state *state, const hn_nccl_report *report) {
-    static const char *const k_order[] = {"NET/Socket", "NET/",    "SHM", "P2P",
-                                          "direct",     "COLLNET", "NVLS"};
+    static const char *const k_order[] = {"NET/Socket", "NET/",   "NET/",    "SHM",
+                                          "P2P",        "direct", "COLLNET", "NVLS"};
     hn_str text = {0};
     const char *seen[8];
     size_t count = 0;
     for (size_t k = 0; k < HN_COUNT_OF(k_order); k++)
         for (size_t i = 0; i < state->paths.count && count < HN_COUNT_OF(seen); i++) {
             const char *via = state->paths.data[i].via;
+            if (k == 1 && strstr(via, "GDRDMA")) continue; // staged before direct
+            // Senders without GPUDirect reads beside receivers with GPUDirect are one path.
+            if (strncmp(via, "NET/", 4) == 0 && !strstr(via, "GDRDMA") &&
+                !state->paths.data[i].received && hn_nccl_is(state, HN_FACT_PATH_GDR) &&
+                strncasecmp(via, "NET/Socket", 10) != 0)
+                continue;
             bool old = strncasecmp(via, k_order[k], strlen(k_order[k])) != 0;
-            for (size_t j = 0; j < count && !old; j++) // a torn name is the start of a whole one
-                old = strncmp(via, seen[j], strlen(seen[j])) == 0 ||
-                      strncmp(via, seen[j], strlen(via)) == 0;
+            for (size_t j = 0; j < count && !old; j++)
+                old = same_path(via, seen[j]);
             if (old) continue;
             if (count) hn_str_append(&text, " + ");
             hn_str_append(&text, via);
@@ -319,13 +371,15 @@ static const char *transport_of(hn_nccl_state *state, const hn_nccl_report *repo
     return copy;
 }
 
-static const char *expected_path(hn_nccl_state *state, const char *via, int same_host) {
+static const char *expected_path(hn_nccl_state *state, const hn_nccl_path *path, int same_host) {
+    const char *via = path->via;
     bool net = strncmp(via, "NET/", 4) == 0;
     if (!net && strncmp(via, "SHM", 3) != 0) return via;
     if (!net || same_host == 1) return "P2P";
     if (same_host < 0 && hn_nccl_is(state, HN_FACT_ONE_NODE)) return "P2P";
     if (strstr(via, "GDRDMA")) return via;
     if (strncasecmp(via, "NET/Socket", 10) == 0) return "NET/IB/GDRDMA";
+    if (!path->received && hn_nccl_is(state, HN_FACT_PATH_GDR)) return via; // its sender only
     const char *text = hn_arena_printf(state->arena, "%s/GDRDMA", via);
     if (!text) state->failed = true;
     return text;
@@ -366,7 +420,7 @@ static hn_status pairs_of(hone_error *err, hn_nccl_state *state, hn_nccl_report 
         if (p->from < ranks && p->to < ranks && host_of[p->from] >= 0 && host_of[p->to] >= 0)
             same = host_of[p->from] == host_of[p->to];
         pairs[report->pair_count++] = (hn_nccl_pair){
-            p->from, p->to, p->via, expected_path(state, p->via, same), p->channels, p->pxn};
+            p->from, p->to, p->via, expected_path(state, p, same), p->channels, p->pxn};
     }
     report->pairs = pairs;
     return HONE_OK;
@@ -472,6 +526,7 @@ static hn_status causes_of(hone_error *err, hn_nccl_state *state, hn_nccl_report
 
 hn_status hn_nccl_conclude(hone_error *err, hn_nccl_state *state, hn_nccl_report *report) {
     facts_of_world(state, report);
+    compare_hosts(state);
     // A warning without a row, followed by NCCL's way out, is a failure all the same.
     bool known = false;
     for (size_t i = 0; i < hn_nccl_row_count; i++)

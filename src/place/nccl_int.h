@@ -62,15 +62,20 @@ typedef struct hn_nccl_proc { // one rank, or the thread that drives one device
     int rank_hint;
     bool started, completed;
     int64_t last_line;
+    const char *network; // of its "Using network" line, NULL unknown
+    hn_nccl_mark network_mark;
+    int nics; // RDMA ports of its "NET/IB : Using" line, 0 unknown
+    hn_nccl_mark nics_mark;
 } hn_nccl_proc;
 
 typedef struct hn_nccl_path { // one (from, to, class) of the channel lines
     int from, to;
     const char *via;
     int channels;
-    int nic;  // -1 none
-    int pxn;  // device whose NIC is used for it, -1 none
-    int host; // host index of the speaker, -1
+    int nic;       // -1 none
+    int pxn;       // device whose NIC is used for it, -1 none
+    bool received; // a receiver spoke of it: cards that send without GPUDirect reads are normal
+    int host;      // host index of the speaker, -1
     hn_nccl_mark mark;
 } hn_nccl_path;
 
@@ -129,6 +134,7 @@ typedef struct hn_nccl_state {
     int redop_root; // shape of the table: bit 0 a reduction, bit 1 a root >= 0; -1 unknown
     int table;      // tables seen
     int ranks, nodes, local_ranks; // largest stated, -1 unknown
+    double graph_gbs;              // NCCL's own estimate of its rings inside a node, 0 unknown
     hn_nccl_mark warning;          // first WARN that no row knows
     int64_t warning_count;
     uint64_t warning_record; // sequence of the last one
@@ -187,6 +193,11 @@ int hn_nccl_cause_row(const char *id); // first row of that id
 
 // nccl_bench.c
 bool hn_nccl_bench_line(hn_nccl_state *state, const hn_nccl_record *record);
+// True if `row` is a table's row that was cut, and `next` its rest (a wrapped line): *out_blank says
+// whether a blank belongs between them.
+bool hn_nccl_bench_goes_on(hn_slice row, hn_slice next, bool *out_blank);
+// True if the text begins like a table's row.
+bool hn_nccl_bench_is_row(hn_slice text);
 void hn_nccl_bench_judge(hn_nccl_state *state, hn_nccl_report *report);
 
 // nccl_ras.c

@@ -366,6 +366,11 @@ static void torn_flush(hn_nccl_state *state) {
     tail_scan(state, &state->torn);
 }
 
+static void warning_explained(hn_nccl_state *state) {
+    if (state->warning_count && --state->warning_count == 0) state->warning.text = NULL;
+    state->warning_open = false;
+}
+
 // Text without a header: the torn record's tail, or the last record's next line. The channel lines
 // of `last` were complete or are torn for good: nothing of theirs is read twice.
 static void text_goes_on(hn_nccl_state *state, hn_slice text) {
@@ -384,10 +389,7 @@ static void text_goes_on(hn_nccl_state *state, hn_slice text) {
     hn_str_append_n(&last->message, text.data, text.length);
     bool open = state->warning_open;
     int found = tail_scan(state, last);
-    if (found && open) {
-        if (--state->warning_count == 0) state->warning.text = NULL;
-        state->warning_open = false;
-    }
+    if (found && open) warning_explained(state);
 }
 
 static hn_slice collapse(hn_nccl_state *state, hn_slice text) {
@@ -430,9 +432,21 @@ static void feed_line(hn_nccl_state *state, hn_slice whole, int64_t line) {
         if (hn_nccl_bench_line(state, &record) || hn_nccl_ras_line(state, &record)) return;
         // What says enough by itself is no tail.
         bool open = state->warning_open;
-        if (hn_nccl_scan(state, &record) == 0 && record.message.data[0] != '#') {
+        const hn_nccl_record *said = &state->last.record;
+        if (open && state->last.active && said->level == HN_NCCL_WARN) {
+            // The rest of a folded warning: it is that rank which speaks, at that time.
+            record.host = said->host;
+            record.pid = said->pid;
+            record.device = said->device;
+            record.time_us = said->time_us;
+        }
+        int found = hn_nccl_scan(state, &record);
+        if (found && open) warning_explained(state);
+        if (found == 0 && record.message.data[0] != '#') {
             state->warning_open = open;
             text_goes_on(state, text);
+            // A framework's long line, folded: no header, but lines that belong together.
+            if (!state->last.active) tail_begin(state, &state->last, &record);
         }
         return;
     }
@@ -476,6 +490,10 @@ static bool goes_on(hn_nccl_state *state, hn_str *joined, hn_slice text) {
     header head;
     if (find_header(state, text.data, text.length, 0, &head)) return false;
     if (find_header(state, joined->data, joined->length, 0, &head)) return true;
+    hn_slice before = hn_slice_trim((hn_slice){joined->data, joined->length});
+    if (before.length && before.data[0] != '#' && !hn_nccl_bench_is_row(before) &&
+        text.data[0] != '#' && !hn_nccl_bench_is_row(text) && !digit(before.data[0]))
+        return true;
     size_t length = joined->length;
     hn_str_append_n(joined, text.data, text.length);
     bool whole = !joined->failed && find_header(state, joined->data, joined->length, 0, &head);
@@ -502,8 +520,13 @@ hn_status hn_nccl_feed(hn_nccl_state *state, const hn_nccl_input *input) {
             line = (hn_slice){hn_str_get(&inner), inner.length};
         clean(line, &peek);
         hn_slice text = {hn_str_get(&peek), peek.length};
+        bool blank_between = false;
         bool continues = width && joined.length && last_length == width && text.length &&
                          joined.length < LINE_MAX_BYTES && goes_on(state, &joined, text);
+        if (!continues && first && text.length)
+            continues = hn_nccl_bench_goes_on((hn_slice){hn_str_get(&joined), joined.length}, text,
+                                              &blank_between);
+        if (blank_between) hn_str_append_n(&joined, " ", 1);
         if (!continues && first) {
             feed_line(state, (hn_slice){hn_str_get(&joined), joined.length}, first);
             joined.length = 0;

@@ -261,7 +261,7 @@ static bool shorten_via(hn_slice via, char *out, size_t size, int *out_nic, int 
 }
 
 static void path_add(hn_nccl_state *state, int from, int to, const char *via, int nic, int pxn,
-                     const hn_nccl_mark *mark) {
+                     bool receive, const hn_nccl_mark *mark) {
     hn_slice via_slice = {via, strlen(via)};
     if (!table_reserve(state, &state->path_table, state->paths.count, hash_of_path)) {
         state->failed = true;
@@ -273,17 +273,20 @@ static void path_add(hn_nccl_state *state, int from, int to, const char *via, in
         if (p->from == from && p->to == to && p->nic == nic && strcmp(p->via, via) == 0) {
             p->channels++;
             if (pxn >= 0) p->pxn = pxn;
+            p->received |= receive;
             return;
         }
     }
-    hn_nccl_path path = {from,
-                         to,
-                         keep_text(state, via_slice),
-                         1,
-                         nic,
-                         pxn,
-                         mark->proc >= 0 ? state->procs.data[mark->proc].host_index : -1,
-                         hn_nccl_mark_keep(state, mark)};
+    hn_nccl_path path = {.from = from,
+                         .to = to,
+                         .channels = 1,
+                         .nic = nic,
+                         .pxn = pxn,
+                         .received = receive,
+                         .host = -1};
+    path.via = keep_text(state, via_slice);
+    path.mark = hn_nccl_mark_keep(state, mark);
+    if (mark->proc >= 0) path.host = state->procs.data[mark->proc].host_index;
     if (state->failed || strcmp(path.via, via) != 0) return;
     if (!hn_vec_push(&state->paths, path)) {
         state->failed = true;
@@ -319,7 +322,7 @@ static bool scan_channel(hn_nccl_state *state, const hn_nccl_record *record,
         return true;
     hn_slice kind = {text.data + digits, (size_t)(word - text.data) - digits};
     bool receive = contains(kind, "receive");
-    path_add(state, from, to, via, nic, pxn, mark);
+    path_add(state, from, to, via, nic, pxn, receive, mark);
     // The speaker of a channel line is its sender, but for [receive].
     if (mark->proc >= 0) {
         hn_nccl_proc *proc = &state->procs.data[mark->proc];
@@ -449,7 +452,7 @@ static void scan_communicator(hn_nccl_state *state, const hn_nccl_record *record
     if (contains(text, "Init COMPLETE")) p->started = p->completed = true;
 }
 
-static void scan_network(hn_nccl_state *state, hn_slice text) {
+static void scan_network(hn_nccl_state *state, hn_slice text, const hn_nccl_mark *mark) {
     static const char *const k_before[] = {"Using network ", "Assigned NET plugin "};
     for (size_t i = 0; i < HN_COUNT_OF(k_before); i++) {
         const char *found =
@@ -458,7 +461,13 @@ static void scan_network(hn_nccl_state *state, hn_slice text) {
         hn_slice rest = {found + strlen(k_before[i]),
                          text.length - (size_t)(found - text.data) - strlen(k_before[i])},
                  word;
-        if (hn_nccl_token(&rest, &word) && !state->network) state->network = keep_text(state, word);
+        if (!hn_nccl_token(&rest, &word)) continue;
+        if (!state->network) state->network = keep_text(state, word);
+        hn_nccl_proc *proc = mark->proc >= 0 ? &state->procs.data[mark->proc] : NULL;
+        if (proc && !proc->network) {
+            proc->network = keep_text(state, word);
+            proc->network_mark = hn_nccl_mark_keep(state, mark);
+        }
     }
     if (!state->version && contains(text, "NCCL version ")) {
         hn_slice word, rest = text;
@@ -467,6 +476,39 @@ static void scan_network(hn_nccl_state *state, hn_slice text) {
         if (hn_nccl_token(&rest, &word) && isdigit((unsigned char)word.data[0]))
             state->version = keep_text(state, word);
     }
+}
+
+// "NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/IB": ports, as ":digit/".
+static void scan_ports(hn_nccl_state *state, hn_slice text, const hn_nccl_mark *mark) {
+    if (mark->proc < 0 || !hn_slice_starts(text, "NET/IB") || !contains(text, "Using")) return;
+    int ports = 0;
+    for (size_t i = 2; i < text.length; i++)
+        ports += text.data[i] == '/' && isdigit((unsigned char)text.data[i - 1]) &&
+                 text.data[i - 2] == ':';
+    hn_nccl_proc *proc = &state->procs.data[mark->proc];
+    if (ports <= proc->nics) return;
+    proc->nics = ports;
+    proc->nics_mark = hn_nccl_mark_keep(state, mark);
+}
+
+// "Pattern 4, crossNic 0, nChannels 12, bw 20.0/20.0, type NVL/PIX": what NCCL itself expects of
+// its rings (pattern 4) inside a node, in GB/s.
+static void scan_graph(hn_nccl_state *state, hn_slice text) {
+    int64_t pattern, channels;
+    if (!hn_slice_starts(text, "Pattern") || !hn_nccl_word_number(text, "pattern", &pattern) ||
+        pattern != 4 || !hn_nccl_word_number(text, "nchannels", &channels) || channels > 128)
+        return;
+    const char *at = memmem(text.data, text.length, "bw ", 3);
+    if (!at) at = memmem(text.data, text.length, "speed ", 6);
+    if (!at) return;
+    at += *at == 'b' ? 3 : 6;
+    size_t left = text.length - (size_t)(at - text.data), n = 0;
+    while (n < left && (isdigit((unsigned char)at[n]) || at[n] == '.'))
+        n++;
+    double gbs;
+    if (hn_parse_f64((hn_slice){at, n}, &gbs) && gbs > 0 && gbs < 1000 &&
+        gbs * (double)channels > state->graph_gbs)
+        state->graph_gbs = gbs * (double)channels;
 }
 
 // "init.cc:872 -> 1": the way a failure takes through NCCL. Plug-in probing ends in such lines too.
@@ -496,7 +538,11 @@ int hn_nccl_scan(hn_nccl_state *state, const hn_nccl_record *record) {
         if (contains(record->message, "Using") || contains(record->message, "OOB"))
             scan_addresses(state, record->message, &mark, contains(record->message, "Socket"));
     }
-    scan_network(state, record->message);
+    scan_network(state, record->message, &mark);
+    if (record->level != HN_NCCL_PLAIN) {
+        scan_ports(state, record->message, &mark);
+        scan_graph(state, record->message);
+    }
     if (is_trail(record->message) && !state->trail.text)
         state->trail = hn_nccl_mark_keep(state, &mark);
     char squeezed[2048];

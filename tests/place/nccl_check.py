@@ -41,12 +41,27 @@ def prefixed(prefix):
     return lambda lines, rng: [prefix + l for l in lines]
 
 
-def wrapped(lines, rng):
+def wrapped(width):
+    def change(lines, rng):
+        out = []
+        for l in lines:
+            while len(l) > width:
+                out.append(l[:width])
+                l = l[width:]
+            out.append(l)
+        return out
+
+    return change
+
+
+def folded(lines, rng):
+    """At blanks, which stay at the line's end."""
     out = []
     for l in lines:
-        while len(l) > 120:
-            out.append(l[:120])
-            l = l[120:]
+        while len(l) > 100 and " " in l[1:100].strip():
+            cut = l.rindex(" ", 0, 100) + 1
+            out.append(l[:cut])
+            l = l[cut:]
         out.append(l)
     return out
 
@@ -104,7 +119,7 @@ def docker_json(lines, rng):
 
 
 VARIANTS = {
-    "respaced": respaced, "tabbed": tabbed, "coloured": coloured, "wrapped": wrapped, "interleaved": interleaved,
+    "respaced": respaced, "tabbed": tabbed, "coloured": coloured, "wrapped80": wrapped(80), "wrapped100": wrapped(100), "wrapped132": wrapped(132), "folded": folded, "interleaved": interleaved,
     "torn": torn_by_record, "glued": glued, "docker": docker_json,
     "torchrun": prefixed("[default0]:"), "deepspeed": prefixed("worker-9: "), "compose": prefixed("trainer-1  | "),
     "kubectl": prefixed("[pod/train-0-abcde/main] "), "cri": prefixed("2026-01-02T03:04:05.123456789Z stdout F "),
