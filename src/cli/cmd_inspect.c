@@ -180,12 +180,18 @@ static void print_text(const inspect_args *a) {
                "%.4g FLOP in the time it moves a byte (--balance).%s%s\n",
                a->balance, f->has_if ? " Of an If, the dearer branch." : "",
                f->has_loop ? " Of a Loop, one round." : "");
-    if (*a->no_plan_why) printf("kernels     unknown: %s\n", a->no_plan_why);
-    else
+    if (*a->no_plan_why) {
+        printf("kernels     unknown: %s\n", a->no_plan_why);
+    } else {
         printf("kernels     %d steps, %d on the reference path; of %d heavy ones (Conv, MatMul, Gemm, "
                "recurrences) %d\n",
                a->plan.steps, a->plan.reference_steps, a->plan.heavy_steps,
                a->plan.heavy_reference_steps);
+        if (a->plan.barriers)
+            printf("            what follows %d nodes of control flow or of shapes that depend on data is "
+                   "planned while it runs\n",
+                   a->plan.barriers);
+    }
 }
 
 // ---- JSON ---------------------------------------------------------------------------------------
@@ -238,7 +244,7 @@ static hn_status print_json(hone_error *err, const inspect_args *a) {
     for (size_t i = 0; i < f->rows.count; i++)
         json_array_append_new(ops, row_json(f, &f->rows.data[i]));
     if (!*a->no_plan_why)
-        plan = json_pack("{s:i,s:i,s:i,s:i}", "steps", a->plan.steps, "reference_steps",
+        plan = json_pack("{s:i,s:i,s:i,s:i,s:i}", "barriers", a->plan.barriers, "steps", a->plan.steps, "reference_steps",
                          a->plan.reference_steps, "heavy_steps", a->plan.heavy_steps,
                          "heavy_reference_steps", a->plan.heavy_reference_steps);
     json_t *root = json_pack(
