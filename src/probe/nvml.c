@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // NVML provider: opening, MIG instances, events, processes. Devices are each card followed by its
 // MIG instances, in the driver's order; a card that cannot be reached keeps its place and is lost.
-#include <dirent.h>
 #include <stdio.h>
 #include "probe/nvml_int.h"
 #include "probe/sys.h"
@@ -50,26 +49,6 @@ static void add_mig_instances(hn_nvml_probe *self, int parent) {
     }
 }
 
-// NVIDIA display controllers (classes 0300 and 0302) that the PCI bus shows: a card that fell off
-// may be missing in the driver's count without any event.
-static int cards_on_bus(void) {
-    char path[HN_SYS_PATH_BYTES], text[32];
-    if (!hn_sys_path(path, "/sys/bus/pci/devices")) return -1;
-    DIR *dir = opendir(path);
-    if (!dir) return -1;
-    int count = 0;
-    for (struct dirent *entry; (entry = readdir(dir));) {
-        if (!hn_sys_path(path, "/sys/bus/pci/devices/%.64s/vendor", entry->d_name) ||
-            strcmp(hn_sys_line(path, text, sizeof text), "0x10de") != 0)
-            continue;
-        hn_sys_path(path, "/sys/bus/pci/devices/%.64s/class", entry->d_name);
-        hn_sys_line(path, text, sizeof text);
-        count += strncmp(text, "0x0300", 6) == 0 || strncmp(text, "0x0302", 6) == 0;
-    }
-    closedir(dir);
-    return count;
-}
-
 static void write_note(hn_nvml_probe *self, unsigned cards) {
     int without_activity = 0, refused = 0, lost = 0;
     for (int d = 0; d < self->base.device_count; d++) {
@@ -82,7 +61,7 @@ static void write_note(hn_nvml_probe *self, unsigned cards) {
     }
     char *note = self->base.note;
     size_t bytes = sizeof self->base.note;
-    int on_bus = cards_on_bus();
+    int on_bus = hn_sys_nvidia_cards();
     *note = '\0';
     if (lost)
         snprintf(note, bytes, "%d of %u cards cannot be reached", lost, cards);

@@ -2,6 +2,7 @@
 // Readers of small system files: see sys.h.
 #include "probe/sys.h"
 #include "config/config.h"
+#include <dirent.h>
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -79,5 +80,25 @@ int hn_sys_list(const char *text, uint64_t *set, int bits) {
         if (*end != ',') break;
         text = end + 1;
     }
+    return count;
+}
+
+// NVIDIA display controllers (classes 0300 and 0302) that the PCI bus shows: a card that fell off
+// may be missing in the driver's count without any event.
+int hn_sys_nvidia_cards(void) {
+    char path[HN_SYS_PATH_BYTES], text[32];
+    if (!hn_sys_path(path, "/sys/bus/pci/devices")) return -1;
+    DIR *dir = opendir(path);
+    if (!dir) return -1;
+    int count = 0;
+    for (struct dirent *entry; (entry = readdir(dir));) {
+        if (!hn_sys_path(path, "/sys/bus/pci/devices/%.64s/vendor", entry->d_name) ||
+            strcmp(hn_sys_line(path, text, sizeof text), "0x10de") != 0)
+            continue;
+        hn_sys_path(path, "/sys/bus/pci/devices/%.64s/class", entry->d_name);
+        hn_sys_line(path, text, sizeof text);
+        count += strncmp(text, "0x0300", 6) == 0 || strncmp(text, "0x0302", 6) == 0;
+    }
+    closedir(dir);
     return count;
 }

@@ -20,4 +20,6 @@ bool hn_sys_i64(const char *path, int64_t *out);
 const char *hn_sys_number(const char *text, int64_t *out);
 // A CPU or node list ("0-3,8"): sets bits below `bits`, returns how many bits are set in all.
 int hn_sys_list(const char *text, uint64_t *set, int bits);
+// NVIDIA cards that the PCI bus shows, -1 = not to be seen.
+int hn_sys_nvidia_cards(void);
 #endif
