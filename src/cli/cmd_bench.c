@@ -45,13 +45,14 @@ static json_t *side_json(const hn_cli_model *m, const hn_latency *l, const cold 
     hn_session_stats stats;
     hn_session_get_stats(m->session, &stats);
     return json_pack(
-        "{s:o,s:f,s:I,s:I,s:I,s:I,s:f,s:f,s:n,s:i,s:i,s:i}", "latency_ms", latency_json(l),
+        "{s:o,s:f,s:I,s:I,s:I,s:I,s:f,s:f,s:n,s:i,s:i,s:i,s:i,s:i}", "latency_ms", latency_json(l),
         "throughput_per_s", rows_per_call(m) * 1e3 / l->p50_ms, "peak_memory_bytes",
         (json_int_t)(stats.weight_bytes + stats.slab_bytes + stats.prepacked_bytes),
         "weight_bytes", (json_int_t)stats.weight_bytes, "slab_bytes", (json_int_t)stats.slab_bytes,
         "prepacked_bytes", (json_int_t)stats.prepacked_bytes, "load_ms", c->load_ms,
         "first_run_ms", c->first_ms, "energy_j_per_sample", "steps", stats.steps,
-        "reference_steps", stats.reference_steps, "reorder_steps", stats.reorder_steps);
+        "reference_steps", stats.reference_steps, "reorder_steps", stats.reorder_steps,
+        "heavy_steps", stats.heavy_steps, "heavy_reference_steps", stats.heavy_reference_steps);
 }
 
 static void print_side(const char *name, const hn_cli_model *m, const hn_latency *l,

@@ -8,33 +8,9 @@
 
 typedef struct run_args {
     hn_cli_model model;
-    hn_option_list inputs;
     const char *output_dir;
     int64_t hits, rows; // top-1 over labels
 } run_args;
-
-static hn_status take_inputs(hone_error *err, run_args *a) {
-    hn_cli_model *m = &a->model;
-    for (int k = 0; k < a->inputs.count; k++) {
-        const char *spec = a->inputs.items[k], *equals = strchr(spec, '=');
-        int index = -1;
-        for (int i = 0; equals && i < m->input_count; i++)
-            if (hn_slice_eq((hn_slice){spec, (size_t)(equals - spec)},
-                            m->module->main->inputs.data[i]->name))
-                index = i;
-        if (index < 0)
-            HN_FAIL(err, HONE_ERR_USAGE, "--input: '%s' is not NAME=FILE with an input's name", spec);
-        const char *path = equals + 1, *dot = strrchr(path, '.');
-        hn_tensor tensor;
-        if (dot && strcmp(dot, ".npy") == 0)
-            HN_TRY(hn_npy_read(err, path, &tensor));
-        else
-            HN_TRY(hn_onnx_read_tensor(err, path, NULL, NULL, &tensor));
-        hn_tensor_free(&m->inputs[index]);
-        m->inputs[index] = tensor;
-    }
-    return HONE_OK;
-}
 
 static void describe(const hn_value *value, const hn_tensor *t) {
     hn_str text = {0};
@@ -86,7 +62,6 @@ static hn_status run_all(hone_error *err, run_args *a) {
     int64_t samples = m->dataset ? hn_dataset_count(m->dataset) : 1;
     for (int64_t s = 0; s < samples; s++) {
         HN_TRY(hn_cli_model_sample(err, m, s));
-        HN_TRY(take_inputs(err, a));
         HN_TRY(hn_cli_model_run(err, m));
         if (samples > 1) hn_cli_progress("running", (double)(s + 1), (double)samples);
         if (a->output_dir) HN_TRY(write_outputs(err, a, s));
@@ -107,7 +82,6 @@ hone_status hn_cmd_run(hone_error *err, int argc, char **argv, int *out_exit) {
     run_args a = {0};
     const hn_option options[] = {
         HN_CLI_MODEL_OPTIONS(&a.model),
-        {"input", "NAME=FILE", HN_OPT_LIST, &a.inputs, "an input from a .npy or .pb file; repeat it"},
         {"output-dir", "DIR", HN_OPT_STR, &a.output_dir, "write outputs there as SAMPLE_INDEX.npy"},
     };
     const char *path = NULL;

@@ -10,6 +10,7 @@
 typedef struct hn_cli_model {
     const char *device;         // "cpu" unless given
     hn_option_list shapes;      // --shape
+    hn_option_list files;       // --input
     const char *data;           // --data
     int64_t batch;              // --batch
     bool reference;             // --reference
@@ -26,6 +27,7 @@ typedef struct hn_cli_model {
 #define HN_CLI_MODEL_OPTIONS(m)                                                                    \
     {"device", "NAME", HN_OPT_STR, &(m)->device, "cpu (default here)"},                            \
         {"shape", "IN=1x3x8x8", HN_OPT_LIST, &(m)->shapes, "bind an input's free dims; repeat it"}, \
+        {"input", "NAME=FILE", HN_OPT_LIST, &(m)->files, "an input from a .npy or .pb file; repeat"}, \
         {"data", "PATH", HN_OPT_STR, &(m)->data, ".npz, folder of them, or ONNX test data"},       \
         {"batch", "N", HN_OPT_I64, &(m)->batch, "rows per sample where the first dim is free"},    \
         {"reference", NULL, HN_OPT_FLAG, &(m)->reference, "run the plain C references only"}

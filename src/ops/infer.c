@@ -96,7 +96,9 @@ const hn_dim *hn_value_elems(hn_module *module, const hn_value *value, int *out_
     if (!elems) return NULL;
     for (int64_t i = 0; i < count; i++) {
         elems[i] = hn_tensor_get_i64(data, i);
-        if (!hn_dim_is_const(elems[i])) return NULL; // collides with the handles: data, not a dim
+        // The lowest 2^32 numbers are handles. Exporters write INT64_MIN + 1 for "to the start" in
+        // Slice; the lowest number that is no handle means the same there.
+        if (!hn_dim_is_const(elems[i])) elems[i] = INT64_MIN + HN_DIM_HANDLES;
     }
     // Caching on a value that is logically const.
     hn_value *owner = (hn_value *)(uintptr_t)value;
