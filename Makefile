@@ -12,6 +12,11 @@ build: deps
 	@test -f $(BUILD)/build.ninja || cmake --preset release -B $(BUILD) -DHONE_TESTS=OFF >/dev/null
 	@cmake --build $(BUILD) -- --quiet
 
+demo:
+	@scripts/deps build demo
+	@$(MAKE) --no-print-directory build
+	@scripts/demo
+
 test:
 	@scripts/deps build test
 	@cmake --preset release -B $(BUILD) -DHONE_TESTS=ON >/dev/null
