@@ -46,10 +46,7 @@ static hn_status prepare_branch(hone_error *err, hn_session *session, hn_plan *p
     if (hn_node_attr(barrier->node, "body"))
         for (int i = 0; i < barrier->formal_count[g]; i++)
             extract.module->main->inputs.data[i]->type.rank = -1;
-    HN_TRY(hn_session_new(err, barrier->branch_modules[g], &session->options,
-                          &barrier->branches[g]));
-    barrier->branches[g]->depth = session->depth + 1;
-    return HONE_OK;
+    return hn_session_new_part(err, barrier->branch_modules[g], session, &barrier->branches[g]);
 }
 
 hn_status hn_barrier_prepare(hone_error *err, hn_session *session, hn_plan *plan,

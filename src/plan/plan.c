@@ -49,11 +49,16 @@ static hn_status copy_concrete(hone_error *err, const hn_session *session,
     return status;
 }
 
+// With constant dims more conditions are decided and more values are constants: those passes run
+// again before the backend's own.
 static hn_status run_passes(hone_error *err, const hn_session *session, hn_module *module) {
+    static const char *const k_settle[] = {"static_if", "fold", "clean", "dce", NULL};
     HN_TRY(hn_infer_module(err, module));
     const hn_session_options *options = &session->options;
-    if (options->no_device_passes || !options->backend->device_passes) return HONE_OK;
+    if (options->no_device_passes) return HONE_OK;
     hn_pass_options pass_options = {.freeze_overridable = true, .disable = options->disable_passes};
+    HN_TRY(hn_passes_run_list(err, module, k_settle, &pass_options));
+    if (!options->backend->device_passes) return HONE_OK;
     return hn_passes_run_list(err, module, options->backend->device_passes, &pass_options);
 }
 
@@ -223,9 +228,7 @@ static hn_status add_tail(hone_error *err, builder *b, hn_node *const *nodes, in
         status = locate(err, b, extract.captured.data[i], &plan->tail_inputs[i]);
     hn_vec_free(&extract.captured);
     if (status != HONE_OK) return status;
-    HN_TRY(hn_session_new(err, plan->tail_module, &b->session->options, &plan->tail));
-    plan->tail->depth = b->session->depth + 1;
-    return HONE_OK;
+    return hn_session_new_part(err, plan->tail_module, b->session, &plan->tail);
 }
 
 static hn_status add_outputs(hone_error *err, builder *b) {

@@ -120,12 +120,17 @@ struct hn_plan {
 
 struct hn_session {
     const hn_module *module;
+    hn_module *prepared;    // owned: the module after the portable passes; NULL: module is the caller's
     hn_session_options options;
     hn_plan *plans;         // most recently used first
     int64_t plan_ns;
     uint64_t runs;
     int depth;              // nesting of tails and branches
 };
+
+// Like hn_session_new for a part of a graph that has been through the portable passes already.
+hn_status hn_session_new_part(hone_error *err, const hn_module *module,
+                              const hn_session *parent, hn_session **out_session);
 
 hn_status hn_plan_new(hone_error *err, hn_session *session, const hn_tensor *inputs,
                       int input_count, hn_plan **out_plan);

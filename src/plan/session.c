@@ -3,8 +3,8 @@
 #include "config/config.h"
 #include "plan/plan_int.h"
 
-hn_status hn_session_new(hone_error *err, const hn_module *module,
-                         const hn_session_options *options, hn_session **out_session) {
+static hn_status make_session(hone_error *err, const hn_module *module,
+                              const hn_session_options *options, hn_session **out_session) {
     if (!options || !options->backend)
         HN_FAIL(err, HONE_ERR_INTERNAL, "a session needs a backend");
     hn_session *session = hn_calloc(1, sizeof *session);
@@ -18,12 +18,43 @@ hn_status hn_session_new(hone_error *err, const hn_module *module,
     return HONE_OK;
 }
 
+// The rewrites that do not depend on shapes are made once, on a copy that shares the weights.
+static hn_status prepare(hone_error *err, hn_session *session) {
+    session->prepared = hn_module_clone(session->module, NULL);
+    if (!session->prepared) HN_NOMEM(err, "making a session");
+    hn_pass_options options = {.disable = session->options.disable_passes};
+    HN_TRY(hn_passes_run(err, session->prepared, HN_PASS_PORTABLE, &options));
+    session->module = session->prepared;
+    return HONE_OK;
+}
+
+hn_status hn_session_new(hone_error *err, const hn_module *module,
+                         const hn_session_options *options, hn_session **out_session) {
+    hn_session *session;
+    HN_TRY(make_session(err, module, options, &session));
+    hone_status status = options->no_device_passes ? HONE_OK : prepare(err, session);
+    if (status != HONE_OK) {
+        hn_session_free(session);
+        return status;
+    }
+    *out_session = session;
+    return HONE_OK;
+}
+
+hn_status hn_session_new_part(hone_error *err, const hn_module *module, const hn_session *parent,
+                              hn_session **out_session) {
+    HN_TRY(make_session(err, module, &parent->options, out_session));
+    (*out_session)->depth = parent->depth + 1;
+    return HONE_OK;
+}
+
 void hn_session_free(hn_session *session) {
     if (!session) return;
     for (hn_plan *plan = session->plans, *next; plan; plan = next) {
         next = plan->next;
         hn_plan_free(session, plan);
     }
+    hn_module_free(session->prepared);
     hn_free(session);
 }
 
