@@ -43,8 +43,8 @@ struct hn_value {
     bool is_input;        // listed in graph->inputs
     bool overridable;     // constant that is also a graph input of an IR >= 4 file
     hn_tensor *constant;  // content, NULL if none; immutable, owned (reference) by the module
-    // Content as far as shape arithmetic knows it: rank 0 or 1 integer tensor of elem_count
-    // elements, each maybe symbolic. NULL: unknown. Set by inference.
+    // Content as far as shape arithmetic knows it: elem_count elements in row-major order, of any
+    // rank, each maybe symbolic. NULL: unknown. Set by inference.
     const hn_dim *elems;
     int elem_count;
     // What the file said about the value, kept for export; NULL: nothing.

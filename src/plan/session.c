@@ -30,7 +30,7 @@ static hn_status prepare(hone_error *err, hn_session *session) {
 
 hn_status hn_session_new(hone_error *err, const hn_module *module,
                          const hn_session_options *options, hn_session **out_session) {
-    hn_session *session;
+    hn_session *session = NULL;
     HN_TRY(make_session(err, module, options, &session));
     hone_status status = options->no_device_passes ? HONE_OK : prepare(err, session);
     if (status != HONE_OK) {
