@@ -61,20 +61,20 @@ static void open_dnnl(cpu_state *cpu) {
     cpu->dnnl = api;
 }
 
+void cpu_state_cap(cpu_state *cpu, hn_isa isa) {
+    cpu->isa = isa;
+    bool wide = isa >= HN_ISA_AVX512, avx2 = isa >= HN_ISA_AVX2;
+    cpu->ew = wide ? &hn_k_elementwise_avx512 : avx2 ? &hn_k_elementwise_avx2 : &hn_k_elementwise_ref;
+    cpu->rows = wide ? &hn_k_rows_avx512 : avx2 ? &hn_k_rows_avx2 : &hn_k_rows_ref;
+    cpu->rnn = wide ? &hn_k_rnn_avx512 : avx2 ? &hn_k_rnn_avx2 : &hn_k_rnn_ref;
+}
+
 hn_status cpu_state_get(hone_error *err, cpu_state **out_cpu) {
     (void)err;
     pthread_mutex_lock(&g_lock);
     if (!g_ready) {
         g_cpu.isa = hn_cpu_isa();
-        g_cpu.ew = g_cpu.isa >= HN_ISA_AVX512 ? &hn_k_elementwise_avx512
-                   : g_cpu.isa >= HN_ISA_AVX2 ? &hn_k_elementwise_avx2
-                                               : &hn_k_elementwise_ref;
-        g_cpu.rows = g_cpu.isa >= HN_ISA_AVX512 ? &hn_k_rows_avx512
-                     : g_cpu.isa >= HN_ISA_AVX2 ? &hn_k_rows_avx2
-                                                 : &hn_k_rows_ref;
-        g_cpu.rnn = g_cpu.isa >= HN_ISA_AVX512 ? &hn_k_rnn_avx512
-                    : g_cpu.isa >= HN_ISA_AVX2 ? &hn_k_rnn_avx2
-                                                : &hn_k_rnn_ref;
+        cpu_state_cap(&g_cpu, g_cpu.isa);
 #define CPU_OP_SET(name) g_cpu.op.name = hn_op_find("", #name);
         CPU_OPS(CPU_OP_SET)
 #undef CPU_OP_SET

@@ -58,6 +58,7 @@ typedef struct cpu_row {
 
 const cpu_row *cpu_rows(size_t *out_count);
 hn_status cpu_state_get(hone_error *err, cpu_state **out_cpu); // the process's one
+void cpu_state_cap(cpu_state *cpu, hn_isa isa); // own kernels of that level (tests)
 
 // ---- kernel objects -----------------------------------------------------------------------------
 // Zeroed, layouts plain, no in-place. NULL when out of memory. Freed by cpu_kernel_destroy or an own
@@ -166,8 +167,9 @@ typedef struct dnnl_build {
     dnnl_primitive_attr_t attr;
     dnnl_post_ops_t ops;
     int fused;                   // posts taken over by the primitive
-    int binary_input[HN_MAX_POST], binary_at[HN_MAX_POST], binary_count;
-    dnnl_memory_desc_t binary_md[HN_MAX_POST];
+    int op_count;                // post-ops so far
+    int binary_input[HN_MAX_POST + 1], binary_at[HN_MAX_POST + 1], binary_count;
+    dnnl_memory_desc_t binary_md[HN_MAX_POST + 1];
     dnnl_primitive_desc_t pd;
     int threads_before;
 } dnnl_build;
@@ -177,6 +179,8 @@ hn_status dnnl_begin(hone_error *err, cpu_state *cpu, const hn_select *what, dnn
 // sees it with the dims `dims` (rank may differ for 1-D convolutions and batched products).
 hn_status dnnl_posts(hone_error *err, dnnl_build *b, const hn_shape *out, hn_layout layout,
                      int rank, const int64_t *dims);
+// A binary post-op whose second operand is a node input. False where oneDNN refuses it.
+bool dnnl_append_binary(dnnl_build *b, dnnl_alg_kind_t alg, const dnnl_memory_desc_t *md, int input);
 // Makes descriptor and primitive from an operation descriptor; kernel's variant is named after the
 // implementation. HONE_ERR_UNSUPPORTED where oneDNN has none (or only its slow reference).
 hn_status dnnl_make(hone_error *err, dnnl_build *b, const void *op_desc);

@@ -8,7 +8,7 @@
 typedef struct product {
     cpu_value a, b, c, bias;
     bool trans_a, trans_b, has_bias;
-    int bias_input;
+    float alpha;
     int rank;                                    // of the oneDNN problem, 2 or more
     int64_t ad[HN_MAX_RANK], bd[HN_MAX_RANK], cd[HN_MAX_RANK];
     dnnl_memory_desc_t a_md, b_plain, b_want, c_md, bias_md;
@@ -117,7 +117,16 @@ static hn_status product_build(hone_error *err, dnnl_build *b, product *p, hn_ke
     if (p->has_bias) {
         if (!bias_dims(p, bd)) return HONE_ERR_UNSUPPORTED;
         matrix_md(b, &p->bias_md, rank, bd, dnnl_f32, false);
+        // oneDNN's bias is a row; any other shape is added as a second operand.
+        bool row = bd[rank - 1] == p->cd[rank - 1] && bd[rank - 2] == 1;
+        if (!row || p->alpha != 1) {
+            if (!dnnl_append_binary(b, dnnl_binary_add, &p->bias_md, 2)) return HONE_ERR_UNSUPPORTED;
+            p->has_bias = false;
+        }
     }
+    if (p->alpha != 1 &&
+        api->dnnl_primitive_attr_set_output_scales(b->attr, 1, 0, &p->alpha) != dnnl_success)
+        return HONE_ERR_UNSUPPORTED;
     HN_TRY(dnnl_posts(err, b, &p->c.shape, HN_LAYOUT_PLAIN, rank, p->cd));
     double flops = 2;
     for (int i = 0; i < rank; i++)
@@ -155,7 +164,7 @@ static hone_status select_product(hone_error *err, cpu_state *cpu, const hn_sele
 
 hone_status dnnl_matmul_select(hone_error *err, cpu_state *cpu, const hn_select *what,
                                hn_kernel **out_kernel) {
-    product p = {0};
+    product p = {.alpha = 1};
     const hn_node *node = what->node;
     if (!cpu_in(node, 0, &p.a) || !cpu_in(node, 1, &p.b) || !cpu_out(node, 0, &p.c))
         return HONE_ERR_UNSUPPORTED;
@@ -164,11 +173,11 @@ hone_status dnnl_matmul_select(hone_error *err, cpu_state *cpu, const hn_select 
 
 hone_status dnnl_gemm_select(hone_error *err, cpu_state *cpu, const hn_select *what,
                              hn_kernel **out_kernel) {
-    product p = {0};
+    product p = {.alpha = 1};
     const hn_node *node = what->node;
     if (!cpu_in(node, 0, &p.a) || !cpu_in(node, 1, &p.b) || !cpu_out(node, 0, &p.c))
         return HONE_ERR_UNSUPPORTED;
-    if (hn_node_float(node, "alpha", 1) != 1) return HONE_ERR_UNSUPPORTED;
+    p.alpha = hn_node_float(node, "alpha", 1);
     p.trans_a = hn_node_int(node, "transA", 0) != 0;
     p.trans_b = hn_node_int(node, "transB", 0) != 0;
     p.has_bias = cpu_base_inputs(node) > 2 && node->inputs[2];

@@ -187,6 +187,14 @@ static bool operand_md(dnnl_build *b, const hn_post *post, const hn_shape *out, 
     return false;
 }
 
+bool dnnl_append_binary(dnnl_build *b, dnnl_alg_kind_t alg, const dnnl_memory_desc_t *md, int input) {
+    if (b->cpu->dnnl->dnnl_post_ops_append_binary(b->ops, alg, md) != dnnl_success) return false;
+    b->binary_md[b->binary_count] = *md;
+    b->binary_input[b->binary_count] = input;
+    b->binary_at[b->binary_count++] = b->op_count++;
+    return true;
+}
+
 hn_status dnnl_posts(hone_error *err, dnnl_build *b, const hn_shape *out, hn_layout layout,
                      int rank, const int64_t *dims) {
     (void)err;
@@ -201,14 +209,12 @@ hn_status dnnl_posts(hone_error *err, dnnl_build *b, const hn_shape *out, hn_lay
             if (!eltwise_of(b->cpu, post, &alg, &alpha, &beta)) break;
             if (api->dnnl_post_ops_append_eltwise(b->ops, 1.f, alg, alpha, beta) != dnnl_success)
                 break;
+            b->op_count++;
             continue;
         }
         dnnl_memory_desc_t md;
         if (!binary_of(b->cpu, post, &alg) || !operand_md(b, post, out, layout, rank, dims, &md)) break;
-        if (api->dnnl_post_ops_append_binary(b->ops, alg, &md) != dnnl_success) break;
-        b->binary_md[b->binary_count] = md;
-        b->binary_input[b->binary_count] = post->input;
-        b->binary_at[b->binary_count++] = done;
+        if (!dnnl_append_binary(b, alg, &md, post->input)) break;
     }
     b->fused = done;
     return HONE_OK;
