@@ -177,8 +177,11 @@ typedef struct dnnl_build {
 hn_status dnnl_begin(hone_error *err, cpu_state *cpu, const hn_select *what, dnnl_build *out);
 // Turns leading posts into oneDNN post-ops. `out` is the node's output shape in `layout`; oneDNN
 // sees it with the dims `dims` (rank may differ for 1-D convolutions and batched products).
-hn_status dnnl_posts(hone_error *err, dnnl_build *b, const hn_shape *out, hn_layout layout,
-                     int rank, const int64_t *dims);
+void dnnl_posts(dnnl_build *b, const hn_shape *out, hn_layout layout, int rank,
+                const int64_t *dims);
+// One post; false where oneDNN does not take it.
+bool dnnl_post_step(dnnl_build *b, const hn_post *post, const hn_shape *out, hn_layout layout,
+                    int rank, const int64_t *dims);
 // A binary post-op whose second operand is a node input. False where oneDNN refuses it.
 bool dnnl_append_binary(dnnl_build *b, dnnl_alg_kind_t alg, const dnnl_memory_desc_t *md, int input);
 // Makes descriptor and primitive from an operation descriptor; kernel's variant is named after the

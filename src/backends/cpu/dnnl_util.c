@@ -195,29 +195,28 @@ bool dnnl_append_binary(dnnl_build *b, dnnl_alg_kind_t alg, const dnnl_memory_de
     return true;
 }
 
-hn_status dnnl_posts(hone_error *err, dnnl_build *b, const hn_shape *out, hn_layout layout,
-                     int rank, const int64_t *dims) {
-    (void)err;
+bool dnnl_post_step(dnnl_build *b, const hn_post *post, const hn_shape *out, hn_layout layout,
+                    int rank, const int64_t *dims) {
+    dnnl_alg_kind_t alg;
+    float alpha, beta;
+    dnnl_memory_desc_t md;
+    if (post->input >= 0)
+        return binary_of(b->cpu, post, &alg) &&
+               operand_md(b, post, out, layout, rank, dims, &md) &&
+               dnnl_append_binary(b, alg, &md, post->input);
+    if (!eltwise_of(b->cpu, post, &alg, &alpha, &beta) ||
+        b->cpu->dnnl->dnnl_post_ops_append_eltwise(b->ops, 1.f, alg, alpha, beta) != dnnl_success)
+        return false;
+    b->op_count++;
+    return true;
+}
+
+void dnnl_posts(dnnl_build *b, const hn_shape *out, hn_layout layout, int rank,
+                const int64_t *dims) {
     const hn_node *node = b->what->node;
-    const hn_dnnl *api = b->cpu->dnnl;
-    int done = 0;
-    for (; done < node->post_count; done++) {
-        const hn_post *post = &node->post[done];
-        dnnl_alg_kind_t alg;
-        float alpha, beta;
-        if (post->input < 0) {
-            if (!eltwise_of(b->cpu, post, &alg, &alpha, &beta)) break;
-            if (api->dnnl_post_ops_append_eltwise(b->ops, 1.f, alg, alpha, beta) != dnnl_success)
-                break;
-            b->op_count++;
-            continue;
-        }
-        dnnl_memory_desc_t md;
-        if (!binary_of(b->cpu, post, &alg) || !operand_md(b, post, out, layout, rank, dims, &md)) break;
-        if (!dnnl_append_binary(b, alg, &md, post->input)) break;
-    }
-    b->fused = done;
-    return HONE_OK;
+    while (b->fused < node->post_count &&
+           dnnl_post_step(b, &node->post[b->fused], out, layout, rank, dims))
+        b->fused++;
 }
 
 // ---- primitives ---------------------------------------------------------------------------------
