@@ -168,6 +168,11 @@ typedef struct dnnl_build {
     dnnl_post_ops_t ops;
     int fused;                   // posts taken over by the primitive
     int op_count;                // post-ops so far
+    struct dnnl_eltwise_used {
+        dnnl_alg_kind_t alg;
+        float alpha, beta;
+    } used[HN_MAX_POST + 4];     // element-wise ones among them
+    int used_count;
     int binary_input[HN_MAX_POST + 1], binary_at[HN_MAX_POST + 1], binary_count;
     dnnl_memory_desc_t binary_md[HN_MAX_POST + 1];
     dnnl_primitive_desc_t pd;
@@ -182,6 +187,10 @@ void dnnl_posts(dnnl_build *b, const hn_shape *out, hn_layout layout, int rank,
 // One post; false where oneDNN does not take it.
 bool dnnl_post_step(dnnl_build *b, const hn_post *post, const hn_shape *out, hn_layout layout,
                     int rank, const int64_t *dims);
+// An element-wise post-op. False where oneDNN refuses it, or where the chain has one of the same kind
+// with other parameters: oneDNN 2.6 then takes the first one's for both (seen with linear in
+// jit:avx512_core_amx_int8).
+bool dnnl_append_eltwise(dnnl_build *b, dnnl_alg_kind_t alg, float alpha, float beta);
 // A binary post-op whose second operand is a node input. False where oneDNN refuses it.
 bool dnnl_append_binary(dnnl_build *b, dnnl_alg_kind_t alg, const dnnl_memory_desc_t *md, int input);
 // Makes descriptor and primitive from an operation descriptor; kernel's variant is named after the

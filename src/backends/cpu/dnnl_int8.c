@@ -11,7 +11,8 @@ enum { X, X_SCALE, X_ZERO, W, W_SCALE, W_ZERO, BIAS };
 
 typedef struct quant_chain {
     double pre_scale, pre_shift; // what was folded in front of the post-ops
-    double unit;                 // true value = unit * value in the chain
+    double unit, offset;         // true value = unit * (value in the chain + offset)
+    bool relu_seen;
     bool empty, homogeneous;     // no post-op yet; only such that commute with a positive factor
     dnnl_data_type_t out_type;
     int32_t out_zero;
@@ -33,20 +34,13 @@ static bool linear(dnnl_build *b, quant_chain *c, double alpha, double beta) {
         c->pre_shift = c->pre_shift * alpha + beta;
         return true;
     }
-    if (b->cpu->dnnl->dnnl_post_ops_append_eltwise(b->ops, 1.f, dnnl_eltwise_linear, (float)alpha,
-                                                   (float)beta) != dnnl_success)
-        return false;
-    b->op_count++;
     c->homogeneous = false;
-    return true;
+    return dnnl_append_eltwise(b, dnnl_eltwise_linear, (float)alpha, (float)beta);
 }
 
 static bool eltwise(dnnl_build *b, quant_chain *c, dnnl_alg_kind_t alg, double alpha, double beta,
                     bool homogeneous) {
-    if (b->cpu->dnnl->dnnl_post_ops_append_eltwise(b->ops, 1.f, alg, (float)alpha, (float)beta) !=
-        dnnl_success)
-        return false;
-    b->op_count++;
+    if (!dnnl_append_eltwise(b, alg, (float)alpha, (float)beta)) return false;
     c->empty = false;
     c->homogeneous = c->homogeneous && homogeneous;
     return true;
@@ -65,7 +59,9 @@ static bool residual(dnnl_build *b, quant_chain *c, const hn_post *post, const h
         !scalar_param(node, post->scale, 1, &scale) || !scalar_param(node, post->zero, 0, &zero) ||
         !(scale > 0))
         return false;
-    if (!linear(b, c, c->unit / scale, -zero)) return false;
+    // The residual's zero point goes into the bias, or waits for the next linear step.
+    if (!linear(b, c, c->unit / scale, (c->empty ? -zero : 0) + c->offset * c->unit / scale)) return false;
+    c->offset = c->empty ? 0 : -zero;
     dnnl_dense(b, &md, rank, dims, type, layout);
     if (!dnnl_append_binary(b, dnnl_binary_add, &md, post->input)) return false;
     b->kernel->base.in_layout[post->input] = layout;
@@ -89,9 +85,18 @@ static bool chain_step(dnnl_build *b, quant_chain *c, const hn_post *post, const
         c->out_zero = (int32_t)zero;
         b->kernel->base.consumed |= (uint64_t)1 << post->scale;
         if (post->zero >= 0) b->kernel->base.consumed |= (uint64_t)1 << post->zero;
-        return linear(b, c, c->unit / scale, 0);
+        if (!linear(b, c, c->unit / scale, c->offset * c->unit / scale)) return false;
+        // oneDNN 2.6's AMX kernels leave the lower cut of an unsigned result out where they see a
+        // Relu, even if steps behind it made negative numbers.
+        return !(c->relu_seen && !c->homogeneous && c->out_type == dnnl_u8) ||
+               eltwise(b, c, dnnl_eltwise_clip, -c->out_zero, 255 - c->out_zero, false);
     }
     if (post->input >= 0 && post->scale >= 0) return residual(b, c, post, out, layout, rank, dims);
+    c->relu_seen = c->relu_seen || post->op == op->Relu;
+    if (c->offset != 0) {
+        if (!linear(b, c, 1, c->offset)) return false;
+        c->offset = 0;
+    }
     if (post->op == op->Relu) return eltwise(b, c, dnnl_eltwise_relu, 0, 0, true);
     if (post->op == op->LeakyRelu) return eltwise(b, c, dnnl_eltwise_relu, post->alpha, 0, true);
     if (post->op == op->Clip)
@@ -112,7 +117,7 @@ static bool chain_of(dnnl_build *b, quant_chain *c, const hn_shape *out, hn_layo
     b->fused = node->post_count;
     if (node->post_count && node->post[node->post_count - 1].op == b->cpu->op.QuantizeLinear)
         return true;
-    return linear(b, c, c->unit, 0);
+    return linear(b, c, c->unit, c->offset * c->unit);
 }
 
 // ---- parameters ---------------------------------------------------------------------------------

@@ -187,6 +187,17 @@ static bool operand_md(dnnl_build *b, const hn_post *post, const hn_shape *out, 
     return false;
 }
 
+bool dnnl_append_eltwise(dnnl_build *b, dnnl_alg_kind_t alg, float alpha, float beta) {
+    for (int i = 0; i < b->used_count; i++)
+        if (b->used[i].alg == alg && (b->used[i].alpha != alpha || b->used[i].beta != beta)) return false;
+    if (b->used_count == (int)HN_COUNT_OF(b->used)) return false;
+    if (b->cpu->dnnl->dnnl_post_ops_append_eltwise(b->ops, 1.f, alg, alpha, beta) != dnnl_success)
+        return false;
+    b->used[b->used_count++] = (struct dnnl_eltwise_used){alg, alpha, beta};
+    b->op_count++;
+    return true;
+}
+
 bool dnnl_append_binary(dnnl_build *b, dnnl_alg_kind_t alg, const dnnl_memory_desc_t *md, int input) {
     if (b->cpu->dnnl->dnnl_post_ops_append_binary(b->ops, alg, md) != dnnl_success) return false;
     b->binary_md[b->binary_count] = *md;
@@ -204,11 +215,7 @@ bool dnnl_post_step(dnnl_build *b, const hn_post *post, const hn_shape *out, hn_
         return binary_of(b->cpu, post, &alg) &&
                operand_md(b, post, out, layout, rank, dims, &md) &&
                dnnl_append_binary(b, alg, &md, post->input);
-    if (!eltwise_of(b->cpu, post, &alg, &alpha, &beta) ||
-        b->cpu->dnnl->dnnl_post_ops_append_eltwise(b->ops, 1.f, alg, alpha, beta) != dnnl_success)
-        return false;
-    b->op_count++;
-    return true;
+    return eltwise_of(b->cpu, post, &alg, &alpha, &beta) && dnnl_append_eltwise(b, alg, alpha, beta);
 }
 
 void dnnl_posts(dnnl_build *b, const hn_shape *out, hn_layout layout, int rank,
