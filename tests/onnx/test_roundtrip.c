@@ -4,6 +4,7 @@
 // "ok IN", "unsupported IN: why", "failed IN: why".
 #include "support/onnx_make.h"
 #include "support/test.h"
+#include <dirent.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -566,6 +567,53 @@ static void test_failed_save(void **state) {
     hn_module_free(module);
 }
 
+static int files_in(const char *folder) {
+    int count = 0;
+    DIR *dir = opendir(folder);
+    assert_non_null(dir);
+    for (struct dirent *entry; (entry = readdir(dir));)
+        count += entry->d_name[0] != '.';
+    closedir(dir);
+    return count;
+}
+
+// Each allocation of a save fails once: out of memory, and no file left, neither whole nor in part.
+static void test_save_out_of_memory(void **state) {
+    (void)state;
+    hn_wire_out w = {0};
+    om_model(&w, 8, 11);
+    om_value(&w, 11, "x", HN_F32, "N 1000");
+    om_weights(&w, "w", "1000 10", 10000);
+    for (int i = 0; i < 40; i++) {
+        char in[16], out[16];
+        snprintf(in, sizeof in, i ? "v%d w" : "x w", i - 1);
+        snprintf(out, sizeof out, "v%d", i);
+        om_node(&w, i ? "Relu" : "MatMul", i ? strtok(in, " ") : in, out);
+    }
+    om_value(&w, 12, "v39", HN_F32, NULL);
+    hn_module *module = parse(&w);
+    char folder[] = "oom-XXXXXX", path[64], data[72];
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/m.onnx", folder);
+    snprintf(data, sizeof data, "%s.data", path);
+    hone_status status = HONE_ERR_NOMEM;
+    int n = 0;
+    while (status != HONE_OK) {
+        hone_error err = {0};
+        hn_alloc_fail_nth((uint64_t)++n);
+        status = hn_onnx_save_with(&err, module, path, &(hn_onnx_save_options){4096});
+        hn_alloc_fail_nth(0);
+        if (status != HONE_OK && status != HONE_ERR_NOMEM) fail_msg("%d: %s", n, err.text);
+        assert_int_equal(files_in(folder), status == HONE_OK ? 2 : 0);
+        assert_true(n < 1000);
+    }
+    assert_true(n > 5);
+    unlink(path);
+    unlink(data);
+    rmdir(folder);
+    hn_module_free(module);
+}
+
 int main(int argc, char **argv) {
     (void)argv;
     if (argc > 1) return tool();
@@ -575,6 +623,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_sparse),            cmocka_unit_test(test_graphs),
         cmocka_unit_test(test_constants),         cmocka_unit_test(test_functions),
         cmocka_unit_test(test_external_data),     cmocka_unit_test(test_failed_save),
+        cmocka_unit_test(test_save_out_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
