@@ -456,7 +456,6 @@ static const char *unknown_attribute(const hn_node *node, const hn_op_info *info
 static hn_status settle_node(hone_error *err, hn_node *node, const hn_onnx_options *options) {
     char label[160];
     const hn_op_info *info = hn_op_get(node->op);
-    hn_node_label(node, label, sizeof label);
     bool standard = !*node->domain;
     if (node->op == HN_OP_UNKNOWN) {
         if (standard && !options->no_raise) node->version = base_version(node->op_type, node->version, info->since);
@@ -474,6 +473,7 @@ static hn_status settle_node(hone_error *err, hn_node *node, const hn_onnx_optio
         if (status != HONE_OK && err) *err = own;
         return status;
     }
+    hn_node_label(node, label, sizeof label);
     if (!options->keep_unknown && attribute)
         HN_FAIL(err, HONE_ERR_UNSUPPORTED, "%s: the attribute '%s' is not supported", label,
                 attribute);
