@@ -28,6 +28,19 @@ test:
 test-field:
 	@ctest --test-dir $(BUILD) --output-on-failure -j2 -L field
 
+# Every fuzz target for FUZZ_SECONDS, from the seeds in tests/fuzz/corpus_<name>; stops at the first find.
+FUZZ_SECONDS ?= 60
+fuzz:
+	@scripts/deps build fuzz
+	@cmake --preset fuzz >/dev/null
+	@cmake --build build-fuzz -- --quiet
+	@for target in build-fuzz/fuzz/fuzz_*; do \
+	    seeds=tests/fuzz/corpus_$${target##*/fuzz_}; found=build-fuzz/corpus/$${target##*/}; mkdir -p $$found; \
+	    test -d $$seeds || seeds=; \
+	    $$target -max_total_time=$(FUZZ_SECONDS) -timeout=20 -print_final_stats=0 -verbosity=0 \
+	        -artifact_prefix=build-fuzz/ $$found $$seeds || exit 1; echo "$$target: nothing found"; \
+	done
+
 install: build
 	@cmake --install $(BUILD)
 

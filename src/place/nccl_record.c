@@ -446,6 +446,7 @@ static void feed_line(hn_nccl_state *state, hn_slice whole, int64_t line) {
             state->warning_open = open;
             text_goes_on(state, text);
             // A framework's long line, folded: no header, but lines that belong together.
+            record.host = (hn_slice){0}; // may borrow from the record that ends here
             if (!state->last.active) tail_begin(state, &state->last, &record);
         }
         return;

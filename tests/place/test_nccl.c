@@ -139,6 +139,23 @@ static void rank_of_process(void **state) {
     hn_nccl_report_free(&report);
 }
 
+// A warning without a row and more lines than a tail may have: the lines end up on their own, and
+// nothing borrows from the warning any more (found by the fuzzer).
+static void long_tail(void **state) {
+    (void)state;
+    hn_nccl_report report;
+    assert_int_equal(
+        read_text("somehost:5:5 [3] NCCL WARN nobody knows this\nand this\nand that\nand so\n"
+                  "and on\nand on and on\nmore\nand more\nsomehost:5:5 [3] NCCL INFO x\n",
+                  &report),
+        HONE_OK);
+    assert_true(report.healthy);
+    assert_int_equal(report.cause_count, 1);
+    assert_string_equal(report.causes[0].id, "warning_unknown");
+    assert_int_equal(report.causes[0].evidence.line, 1);
+    hn_nccl_report_free(&report);
+}
+
 static void refused(void **state) {
     (void)state;
     hn_nccl_report report;
@@ -214,8 +231,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_row),       cmocka_unit_test(factors),
         cmocka_unit_test(old_tables),      cmocka_unit_test(paths),
-        cmocka_unit_test(rank_of_process), cmocka_unit_test(refused),
-        cmocka_unit_test(large),           cmocka_unit_test(memory_runs_out),
+        cmocka_unit_test(rank_of_process), cmocka_unit_test(long_tail),
+        cmocka_unit_test(refused),         cmocka_unit_test(large),
+        cmocka_unit_test(memory_runs_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
