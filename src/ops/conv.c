@@ -92,10 +92,16 @@ HN_INFER_FN(hn_infer_conv) {
     return infer_conv_at(err, ctx, 0, 1, 2, x ? x->dtype : HN_NONE);
 }
 
-HN_INFER_FN(hn_infer_conv_integer) { return infer_conv_at(err, ctx, 0, 1, -1, HN_I32); }
+HN_INFER_FN(hn_infer_conv_integer) {
+    HN_TRY(hn_expect_8bit(err, ctx, 0));
+    HN_TRY(hn_expect_8bit(err, ctx, 1));
+    return infer_conv_at(err, ctx, 0, 1, -1, HN_I32);
+}
 
 HN_INFER_FN(hn_infer_qlinear_conv) {
     const hn_type *zero = hn_in_type(ctx, 7);
+    HN_TRY(hn_expect_8bit(err, ctx, 0));
+    HN_TRY(hn_expect_8bit(err, ctx, 3));
     return infer_conv_at(err, ctx, 0, 3, 8, zero ? zero->dtype : HN_NONE);
 }
 
@@ -528,13 +534,24 @@ static hone_status causal_conv_body(hone_error *err, const hn_call *call, hn_are
 HN_REF_FN(hn_ref_causal_conv) { return hn_ref_scratch(err, call, causal_conv_body); }
 
 // ---- gradients ----------------------------------------------------------------------------------
-// hn.ConvGradData(dY, W, X): gradient of X, which is named for its shape only.
-HN_INFER_FN(hn_infer_conv_grad_data) {
-    (void)err;
-    const hn_value *x = hn_in(ctx->node, 2);
-    if (x) hn_infer_like(ctx, 0, x);
+// dY must be what the convolution of x and w gives; the result is like input 2.
+static hone_status infer_conv_grad(hone_error *err, hn_infer *ctx, int x, int w) {
+    const hn_value *out = hn_out(ctx->node, 0), *like = hn_in(ctx->node, 2);
+    const hn_type *dy = hn_in_type(ctx, 0);
+    HN_TRY(infer_conv_at(err, ctx, x, w, -1, dy ? dy->dtype : HN_NONE));
+    if (out && dy && dy->rank >= 0 && out->type.rank >= 0) {
+        int rank;
+        HN_TRY(hn_expect_rank(err, ctx, 0, out->type.rank, out->type.rank, &rank));
+        for (int i = 0; i < rank; i++)
+            HN_TRY(hn_expect_same(err, ctx, "dims of the output and its gradient", dy->dims[i],
+                                  out->type.dims[i], NULL));
+    }
+    if (like) hn_infer_like(ctx, 0, like);
     return HONE_OK;
 }
+
+// hn.ConvGradData(dY, W, X): gradient of X, which is named for its shape only.
+HN_INFER_FN(hn_infer_conv_grad_data) { return infer_conv_grad(err, ctx, 2, 1); }
 
 static hone_status conv_grad_data_body(hone_error *err, const hn_call *call, hn_arena *scratch) {
     const hn_tensor *tdy = hn_call_in(call, 0), *tw = hn_call_in(call, 1);
@@ -556,6 +573,8 @@ static hone_status conv_grad_data_body(hone_error *err, const hn_call *call, hn_
 HN_REF_FN(hn_ref_conv_grad_data) { return hn_ref_scratch(err, call, conv_grad_data_body); }
 
 // hn.ConvGradWeight(dY, X, W): gradient of W, which is named for its shape only.
+HN_INFER_FN(hn_infer_conv_grad_weight) { return infer_conv_grad(err, ctx, 1, 2); }
+
 static hone_status conv_grad_weight_body(hone_error *err, const hn_call *call, hn_arena *scratch) {
     const hn_tensor *tdy = hn_call_in(call, 0), *tx = hn_call_in(call, 1);
     hn_tensor *tdw = hn_call_out(call, 0);

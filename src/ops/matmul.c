@@ -43,9 +43,15 @@ HN_INFER_FN(hn_infer_matmul) {
                      hn_dtype_name(a->dtype), hn_dtype_name(b->dtype));
     return hn_infer_matmul_at(err, ctx, 0, 1, dtype);
 }
-HN_INFER_FN(hn_infer_matmul_integer) { return hn_infer_matmul_at(err, ctx, 0, 1, HN_I32); }
+HN_INFER_FN(hn_infer_matmul_integer) {
+    HN_TRY(hn_expect_8bit(err, ctx, 0));
+    HN_TRY(hn_expect_8bit(err, ctx, 1));
+    return hn_infer_matmul_at(err, ctx, 0, 1, HN_I32);
+}
 HN_INFER_FN(hn_infer_qlinear_matmul) {
     const hn_type *zero = hn_in_type(ctx, 7);
+    HN_TRY(hn_expect_8bit(err, ctx, 0));
+    HN_TRY(hn_expect_8bit(err, ctx, 3));
     return hn_infer_matmul_at(err, ctx, 0, 3, zero ? zero->dtype : HN_NONE);
 }
 

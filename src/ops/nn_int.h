@@ -45,6 +45,8 @@ static inline const hn_type *hn_in_type(const hn_infer *ctx, int input) {
     const hn_value *value = hn_in(ctx->node, input);
     return value ? &value->type : NULL;
 }
+// A known element type of an input must have 8 bits: the integer products rely on it.
+hn_status hn_expect_8bit(hone_error *err, const hn_infer *ctx, int input);
 // Type of input 0 with another element type (HN_NONE: the same); nothing if its rank is unknown.
 void hn_infer_first(hn_infer *ctx, int output, hn_dtype dtype);
 // Attribute as a list of exactly `count` integers in lo..hi; all `absent` where it is missing.

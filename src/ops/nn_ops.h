@@ -22,6 +22,7 @@ HN_REF_FN(hn_ref_conv_transpose);
 HN_REF_FN(hn_ref_deform_conv);
 HN_REF_FN(hn_ref_causal_conv);
 HN_INFER_FN(hn_infer_conv_grad_data);
+HN_INFER_FN(hn_infer_conv_grad_weight);
 HN_REF_FN(hn_ref_conv_grad_data);
 HN_REF_FN(hn_ref_conv_grad_weight);
 HN_COST_FN(hn_cost_conv);

@@ -120,6 +120,16 @@ hone_status hn_expect_size(hone_error *err, const hn_infer *ctx, const char *wha
     return HONE_OK;
 }
 
+hone_status hn_expect_8bit(hone_error *err, const hn_infer *ctx, int input) {
+    const hn_type *type = hn_in_type(ctx, input);
+    if (!type || !type->dtype) return HONE_OK;
+    bool number = hn_dtype_is_int(type->dtype) || hn_dtype_is_float(type->dtype);
+    if (!number || hn_dtype_bits(type->dtype) != 8)
+        HN_FAIL_NODE(err, HONE_ERR_FORMAT, ctx->node, "input %d is %s, not an 8-bit type", input,
+                     hn_dtype_name(type->dtype));
+    return HONE_OK;
+}
+
 void hn_infer_first(hn_infer *ctx, int output, hn_dtype dtype) {
     const hn_type *type = hn_in_type(ctx, 0);
     if (!type || type->rank < 0) return;

@@ -17,10 +17,10 @@ static hone_status pool_kernel(hone_error *err, const hn_node *node, int spatial
     return hn_read_ints(err, node, "kernel_shape", spatial, 1, INT32_MAX, 1, out_kernel);
 }
 
-HN_INFER_FN(hn_infer_pool) {
+static hone_status infer_pool_at(hone_error *err, hn_infer *ctx, int input) {
     int rank;
-    HN_TRY(hn_expect_rank(err, ctx, 0, 3, HN_MAX_RANK, &rank));
-    const hn_type *x = hn_in_type(ctx, 0);
+    HN_TRY(hn_expect_rank(err, ctx, input, 3, HN_MAX_RANK, &rank));
+    const hn_type *x = hn_in_type(ctx, input);
     hn_dtype dtype = x ? x->dtype : HN_NONE;
     if (rank < 0) {
         hn_infer_set(ctx, 0, dtype, -1, NULL);
@@ -37,6 +37,8 @@ HN_INFER_FN(hn_infer_pool) {
     hn_infer_set(ctx, 1, HN_I64, rank, dims);
     return HONE_OK;
 }
+
+HN_INFER_FN(hn_infer_pool) { return infer_pool_at(err, ctx, 0); }
 
 HN_INFER_FN(hn_infer_global_pool) {
     int rank;
@@ -395,8 +397,16 @@ HN_REF_FN(hn_ref_max_roi_pool) { return hn_ref_scratch(err, call, max_roi_pool_b
 // ---- gradients ----------------------------------------------------------------------------------
 // hn.MaxPoolGrad(dY, X) and hn.AveragePoolGrad(dY, X), attributes as the pool's.
 HN_INFER_FN(hn_infer_pool_grad) {
-    (void)err;
-    const hn_value *x = hn_in(ctx->node, 1);
+    const hn_value *x = hn_in(ctx->node, 1), *out = hn_out(ctx->node, 0);
+    const hn_type *dy = hn_in_type(ctx, 0);
+    HN_TRY(infer_pool_at(err, ctx, 1));
+    if (out && dy && dy->rank >= 0 && out->type.rank >= 0) {
+        int rank;
+        HN_TRY(hn_expect_rank(err, ctx, 0, out->type.rank, out->type.rank, &rank));
+        for (int i = 0; i < rank; i++)
+            HN_TRY(hn_expect_same(err, ctx, "dims of the output and its gradient", dy->dims[i],
+                                  out->type.dims[i], NULL));
+    }
     if (x) hn_infer_like(ctx, 0, x);
     return HONE_OK;
 }
