@@ -12,9 +12,9 @@ typedef struct inspect_args {
     // results
     hn_module *module;
     hn_inspection found;
-    hn_shape bound[64];  // of the inputs, when costed
-    hn_str assumption;   // "N = 1"; empty: nothing was assumed
-    char unbound[640];   // why there are no costs; "": there are
+    hn_shape bound[64]; // of the inputs, when costed
+    hn_str assumption;  // "N = 1"; empty: nothing was assumed
+    char unbound[640];  // why there are no costs; "": there are
     hn_session_stats plan;
     char no_plan_why[640]; // why there is no plan; "": there is
 } inspect_args;
@@ -51,8 +51,8 @@ static hn_status count_steps(hone_error *err, inspect_args *a, hn_tensor *inputs
     return status;
 }
 
-// Which nodes have a fast kernel is the planner's knowledge. A model that cannot be planned is still
-// a model that can be inspected.
+// Which nodes have a fast kernel is the planner's knowledge. A model that cannot be planned is
+// still a model that can be inspected.
 static void try_plan(inspect_args *a) {
     hone_error err = {0};
     hn_tensor inputs[64] = {{0}};
@@ -139,8 +139,10 @@ static void print_row(const inspect_args *a, const hn_inspect_row *row) {
     }
     printf(" %10s %11s", amount(flops, sizeof flops, row->flops),
            hn_cli_bytes(bytes, sizeof bytes, moved));
-    if (moved > 0) printf(" %9.2f", row->flops / moved);
-    else printf(" %9s", "-");
+    if (moved > 0)
+        printf(" %9.2f", row->flops / moved);
+    else
+        printf(" %9s", "-");
     double total = a->found.total.time;
     printf(" %5.1f %%  %s", total > 0 ? 100 * row->time / total : 0, bound_of(row));
     if (row->uncosted) printf("; %lld nodes' cost unknown", (long long)row->uncosted);
@@ -176,19 +178,22 @@ static void print_text(const inspect_args *a) {
         print_row(a, &f->rows.data[i]);
     print_row(a, &f->total);
     if (f->costed)
-        printf("\ntime and bound: each node alone, no cache kept between nodes, on a machine that does\n"
+        printf("\ntime and bound: each node alone, no cache kept between nodes, on a machine that "
+               "does\n"
                "%.4g FLOP in the time it moves a byte (--balance).%s%s\n",
                a->balance, f->has_if ? " Of an If, the dearer branch." : "",
                f->has_loop ? " Of a Loop, one round." : "");
     if (*a->no_plan_why) {
         printf("kernels     unknown: %s\n", a->no_plan_why);
     } else {
-        printf("kernels     %d steps, %d on the reference path; of %d heavy ones (Conv, MatMul, Gemm, "
-               "recurrences) %d\n",
-               a->plan.steps, a->plan.reference_steps, a->plan.heavy_steps,
-               a->plan.heavy_reference_steps);
+        printf(
+            "kernels     %d steps, %d on the reference path; of %d heavy ones (Conv, MatMul, Gemm, "
+            "recurrences) %d\n",
+            a->plan.steps, a->plan.reference_steps, a->plan.heavy_steps,
+            a->plan.heavy_reference_steps);
         if (a->plan.barriers)
-            printf("            what follows %d nodes of control flow or of shapes that depend on data is "
+            printf("            what follows %d nodes of control flow or of shapes that depend on "
+                   "data is "
                    "planned while it runs\n",
                    a->plan.barriers);
     }
@@ -226,9 +231,9 @@ static json_t *row_json(const hn_inspection *f, const hn_inspect_row *row) {
     json_object_set_new(object, "write_bytes", costed ? json_real(row->write_bytes) : json_null());
     json_object_set_new(object, "flop_per_byte",
                         costed && moved > 0 ? json_real(row->flops / moved) : json_null());
-    json_object_set_new(object, "time_share", costed && f->total.time > 0
-                                                  ? json_real(row->time / f->total.time)
-                                                  : json_null());
+    json_object_set_new(object, "time_share",
+                        costed && f->total.time > 0 ? json_real(row->time / f->total.time)
+                                                    : json_null());
     json_object_set_new(object, "bound_by",
                         costed && row->time > 0 ? json_string(bound_of(row)) : json_null());
     return object;
@@ -244,9 +249,10 @@ static hn_status print_json(hone_error *err, const inspect_args *a) {
     for (size_t i = 0; i < f->rows.count; i++)
         json_array_append_new(ops, row_json(f, &f->rows.data[i]));
     if (!*a->no_plan_why)
-        plan = json_pack("{s:i,s:i,s:i,s:i,s:i}", "barriers", a->plan.barriers, "steps", a->plan.steps, "reference_steps",
-                         a->plan.reference_steps, "heavy_steps", a->plan.heavy_steps,
-                         "heavy_reference_steps", a->plan.heavy_reference_steps);
+        plan =
+            json_pack("{s:i,s:i,s:i,s:i,s:i}", "barriers", a->plan.barriers, "steps", a->plan.steps,
+                      "reference_steps", a->plan.reference_steps, "heavy_steps",
+                      a->plan.heavy_steps, "heavy_reference_steps", a->plan.heavy_reference_steps);
     json_t *root = json_pack(
         "{s:s,s:I,s:o,s:s,s:I,s:I,s:f,s:o,s:o,s:s,s:s,s:f,s:o,s:o,s:o,s:s}", "model", a->path,
         "ir_version", (json_int_t)m->ir_version, "opsets", opsets, "producer", m->producer_name,
@@ -258,7 +264,8 @@ static hn_status print_json(hone_error *err, const inspect_args *a) {
         ops, "total", row_json(f, &f->total), "plan", plan, "no_plan_because", a->no_plan_why);
     bool written = root && json_dumpf(root, stdout, JSON_INDENT(2)) == 0;
     json_decref(root);
-    if (!written) HN_FAIL(err, HONE_ERR_FORMAT, "the model's names are no UTF-8: no JSON can hold them");
+    if (!written)
+        HN_FAIL(err, HONE_ERR_FORMAT, "the model's names are no UTF-8: no JSON can hold them");
     printf("\n");
     return HONE_OK;
 }
@@ -268,7 +275,8 @@ hone_status hn_cmd_inspect(hone_error *err, int argc, char **argv, int *out_exit
     inspect_args a = {.balance = 10};
     const hn_option options[] = {
         {"shape", "IN=1x3x8x8", HN_OPT_LIST, &a.shapes, "bind an input's free dims; repeat it"},
-        {"balance", "N", HN_OPT_F64, &a.balance, "FLOP that the machine does in the time of a byte"},
+        {"balance", "N", HN_OPT_F64, &a.balance,
+         "FLOP that the machine does in the time of a byte"},
         {"no-plan", NULL, HN_OPT_FLAG, &a.no_plan, "do not ask which nodes have fast kernels"},
         {"json", NULL, HN_OPT_FLAG, &a.json, "print JSON"},
     };
@@ -277,8 +285,10 @@ hone_status hn_cmd_inspect(hone_error *err, int argc, char **argv, int *out_exit
     if (!a.path) HN_FAIL(err, HONE_ERR_USAGE, "inspect needs a MODEL");
     if (!(a.balance > 0)) HN_FAIL(err, HONE_ERR_USAGE, "--balance must be above 0");
     hone_status status = gather(err, &a);
-    if (status == HONE_OK && a.json) status = print_json(err, &a);
-    else if (status == HONE_OK) print_text(&a);
+    if (status == HONE_OK && a.json)
+        status = print_json(err, &a);
+    else if (status == HONE_OK)
+        print_text(&a);
     hn_inspection_free(&a.found);
     hn_str_free(&a.assumption);
     hn_module_free(a.module);

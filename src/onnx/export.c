@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // hn_module to a standard ONNX file.
 //
-// Inputs, outputs and their declared dims come out as they went in; constants that nothing reads are
-// left out; a constant that is a graph output becomes a Constant node, which every reader accepts
-// there. The same module gives the same bytes. Weights are never copied: the writer refers to them.
+// Inputs, outputs and their declared dims come out as they went in; constants that nothing reads
+// are left out; a constant that is a graph output becomes a Constant node, which every reader
+// accepts there. The same module gives the same bytes. Weights are never copied: the writer refers
+// to them.
 #include "onnx/names.h"
 #include "onnx/onnx_int.h"
 #include <limits.h>
@@ -22,21 +23,21 @@ typedef struct exporter {
     const char *location; // of the external file, relative to the model; NULL: none
     hn_writer *data;      // of the external file
     uint64_t data_bytes;
-    int64_t min_ir;       // IR version that the element types need
+    int64_t min_ir; // IR version that the element types need
     hn_arena scratch;
 } exporter;
 
 // ---- versions -----------------------------------------------------------------------------------
 static int file_version(const hn_module *module, const char *domain) {
     for (size_t i = 0; i < module->opsets.count; i++)
-        if (strcmp(module->opsets.data[i].domain, domain) == 0) return module->opsets.data[i].version;
+        if (strcmp(module->opsets.data[i].domain, domain) == 0)
+            return module->opsets.data[i].version;
     return 0;
 }
 
 typedef HN_VEC(hn_opset) opset_vec;
 
-static hn_status need_version(hone_error *err, opset_vec *opsets, const char *domain,
-                              int version) {
+static hn_status need_version(hone_error *err, opset_vec *opsets, const char *domain, int version) {
     for (size_t i = 0; i < opsets->count; i++) {
         if (strcmp(opsets->data[i].domain, domain) != 0) continue;
         if (version > opsets->data[i].version) opsets->data[i].version = version;
@@ -66,11 +67,11 @@ static hn_status collect_versions(hone_error *err, const hn_graph *graph, opset_
 static hn_status check_versions(hone_error *err, const hn_graph *graph, int opset) {
     char label[160];
     for (const hn_node *node = graph->first; node; node = node->next) {
-        if (!*node->domain &&
-            opset >= hn_onnx_valid_until("", node->op_type, node->version))
-            HN_FAIL(err, HONE_ERR_UNSUPPORTED,
-                    "%s has the meaning of opset %d, which the other nodes' opset %d cannot express",
-                    hn_node_label(node, label, sizeof label), node->version, opset);
+        if (!*node->domain && opset >= hn_onnx_valid_until("", node->op_type, node->version))
+            HN_FAIL(
+                err, HONE_ERR_UNSUPPORTED,
+                "%s has the meaning of opset %d, which the other nodes' opset %d cannot express",
+                hn_node_label(node, label, sizeof label), node->version, opset);
         for (int i = 0; i < node->attr_count; i++)
             if (node->attrs[i].type == HN_ATTR_GRAPH)
                 HN_TRY(check_versions(err, node->attrs[i].graph, opset));
@@ -146,8 +147,7 @@ static void put_dim(exporter *e, hn_dim dim, hn_slice denotation) {
         if (text.failed) e->out.failed = true;
         hn_str_free(&text);
     }
-    if (denotation.length)
-        hn_wire_put_bytes(&e->out, 3, denotation.data, denotation.length);
+    if (denotation.length) hn_wire_put_bytes(&e->out, 3, denotation.data, denotation.length);
     hn_wire_end(&e->out);
 }
 
@@ -168,8 +168,7 @@ static void put_value(exporter *e, uint32_t field, const char *name, const hn_va
             hn_wire_end(&e->out);
         }
         hn_wire_end(&e->out);
-        if (denotation.length)
-            hn_wire_put_bytes(&e->out, 6, denotation.data, denotation.length);
+        if (denotation.length) hn_wire_put_bytes(&e->out, 6, denotation.data, denotation.length);
         hn_wire_end(&e->out);
     }
     if (value->doc) hn_wire_put_text(&e->out, 3, value->doc);
@@ -194,8 +193,7 @@ static hn_status put_tensor(hone_error *err, exporter *e, uint32_t field, const 
     if (tensor->dtype == HN_STRING)
         HN_FAIL(err, HONE_ERR_UNSUPPORTED, "tensor '%.100s' holds strings, which are not written",
                 name);
-    if (e->data && tensor->bytes >= EXTERNAL_MIN_BYTES)
-        HN_TRY(put_external(err, e, tensor, &at));
+    if (e->data && tensor->bytes >= EXTERNAL_MIN_BYTES) HN_TRY(put_external(err, e, tensor, &at));
     hn_wire_begin(&e->out, field);
     hn_onnx_put_tensor(&e->out, name, tensor, e->location, at);
     hn_wire_end(&e->out);
@@ -213,17 +211,29 @@ static hn_status put_attribute(hone_error *err, exporter *e, const hn_attr *attr
     hn_wire_begin(out, 5);
     hn_wire_put_text(out, 1, attr->name);
     switch (attr->type) {
-    case HN_ATTR_INT: hn_wire_put_int(out, 3, attr->i); break;
-    case HN_ATTR_FLOAT: hn_wire_put_float(out, 2, attr->f); break;
-    case HN_ATTR_STRING: hn_wire_put_bytes(out, 4, attr->s.data, attr->s.length); break;
-    case HN_ATTR_TENSOR: HN_TRY(put_tensor(err, e, 5, "", attr->tensor)); break;
+    case HN_ATTR_INT:
+        hn_wire_put_int(out, 3, attr->i);
+        break;
+    case HN_ATTR_FLOAT:
+        hn_wire_put_float(out, 2, attr->f);
+        break;
+    case HN_ATTR_STRING:
+        hn_wire_put_bytes(out, 4, attr->s.data, attr->s.length);
+        break;
+    case HN_ATTR_TENSOR:
+        HN_TRY(put_tensor(err, e, 5, "", attr->tensor));
+        break;
     case HN_ATTR_GRAPH:
         hn_wire_begin(out, 6);
         HN_TRY(put_graph(err, e, attr->graph));
         hn_wire_end(out);
         break;
-    case HN_ATTR_FLOATS: hn_wire_put_floats(out, 7, attr->floats, attr->count); break;
-    case HN_ATTR_INTS: hn_wire_put_ints(out, 8, attr->ints, attr->count); break;
+    case HN_ATTR_FLOATS:
+        hn_wire_put_floats(out, 7, attr->floats, attr->count);
+        break;
+    case HN_ATTR_INTS:
+        hn_wire_put_ints(out, 8, attr->ints, attr->count);
+        break;
     case HN_ATTR_STRINGS:
         for (int64_t i = 0; i < attr->count; i++)
             hn_wire_put_bytes(out, 9, attr->strings[i].data, attr->strings[i].length);
@@ -401,14 +411,16 @@ static hn_status write_files(hone_error *err, exporter *e, const char *path,
 hn_status hn_onnx_save_with(hone_error *err, const hn_module *module, const char *path,
                             const hn_onnx_save_options *options) {
     exporter e = {.module = module};
-    size_t limit = options && options->inline_limit_bytes ? options->inline_limit_bytes
-                                                          : DEFAULT_INLINE_LIMIT;
+    size_t limit =
+        options && options->inline_limit_bytes ? options->inline_limit_bytes : DEFAULT_INLINE_LIMIT;
     const char *data_path = NULL;
     hone_status status = hn_names_assign(err, module, &e.scratch, &e.names);
     if (status == HONE_OK && weight_bytes(module->main) > limit) {
         data_path = hn_arena_printf(&e.scratch, "%s.data", path);
-        if (!data_path) status = HN_SET(err, HONE_ERR_NOMEM, "out of memory (exporting)");
-        else e.location = strrchr(data_path, '/') ? strrchr(data_path, '/') + 1 : data_path;
+        if (!data_path)
+            status = HN_SET(err, HONE_ERR_NOMEM, "out of memory (exporting)");
+        else
+            e.location = strrchr(data_path, '/') ? strrchr(data_path, '/') + 1 : data_path;
     }
     if (status == HONE_OK) status = write_files(err, &e, path, data_path);
     if (status != HONE_OK) hn_error_frame(err, "writing '%.100s'", path);

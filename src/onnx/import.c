@@ -19,8 +19,8 @@ hn_status hn_import_name(hone_error *err, hn_import *import, const char *what, c
                 hn_pb_quote(text, quoted, sizeof quoted), what);
     const char *name = "";
     if (text.length)
-        name = hn_arena_printf(&import->module->arena, "%s%.*s", prefix, (int)text.length,
-                               text.data);
+        name =
+            hn_arena_printf(&import->module->arena, "%s%.*s", prefix, (int)text.length, text.data);
     if (!name) HN_NOMEM(err, "importing names");
     *out_name = name;
     return HONE_OK;
@@ -52,8 +52,9 @@ static hn_status read_dim(hone_error *err, hn_import *import, const char *label,
 // "TYPE;dim,dim": what the exporter writes back. Denotations with these signs in them are dropped.
 static bool append_denotation(hn_str *text, const char *before, hn_slice denotation) {
     hn_str_append(text, before);
-    if (!hn_pb_name_ok(denotation) || (denotation.length && (memchr(denotation.data, ',', denotation.length) ||
-                                      memchr(denotation.data, ';', denotation.length))))
+    if (!hn_pb_name_ok(denotation) ||
+        (denotation.length && (memchr(denotation.data, ',', denotation.length) ||
+                               memchr(denotation.data, ';', denotation.length))))
         return false;
     hn_str_append_n(text, denotation.length ? denotation.data : "", denotation.length);
     return denotation.length > 0;
@@ -133,8 +134,10 @@ static hn_status add_weight(hone_error *err, hn_import *import, hn_scope *scope,
                             bool sparse) {
     hn_tensor tensor;
     hn_slice name;
-    if (sparse) HN_TRY(hn_onnx_sparse(err, import->source, wire, &name, &tensor));
-    else HN_TRY(hn_onnx_tensor(err, import->source, wire, &name, &tensor));
+    if (sparse)
+        HN_TRY(hn_onnx_sparse(err, import->source, wire, &name, &tensor));
+    else
+        HN_TRY(hn_onnx_tensor(err, import->source, wire, &name, &tensor));
     const char *text = "";
     hone_status status = hn_import_name(err, import, "a weight", "", name, &text);
     if (status == HONE_OK && !*text)
@@ -157,8 +160,8 @@ static hn_status add_input(hone_error *err, hn_import *import, hn_scope *scope, 
     hn_type type;
     bool is_tensor, main = scope->graph == import->module->main;
     const char *name = "", *denotation;
-    HN_TRY(read_value(err, import, "graph input", wire, &pb, &name, &type, &is_tensor,
-                      &denotation));
+    HN_TRY(
+        read_value(err, import, "graph input", wire, &pb, &name, &type, &is_tensor, &denotation));
     hn_names_entry *known = hn_names_find(&scope->names, pb.name);
     if (known) {
         hn_value *weight = known->item;
@@ -171,9 +174,10 @@ static hn_status add_input(hone_error *err, hn_import *import, hn_scope *scope, 
         return HONE_OK;
     }
     if (!is_tensor)
-        HN_FAIL(err, HONE_ERR_UNSUPPORTED,
-                "graph input '%.100s' is no tensor; sequences, maps and optionals are not supported",
-                name);
+        HN_FAIL(
+            err, HONE_ERR_UNSUPPORTED,
+            "graph input '%.100s' is no tensor; sequences, maps and optionals are not supported",
+            name);
     if (main && type.dtype == HN_NONE)
         HN_FAIL(err, HONE_ERR_FORMAT, "graph input '%.100s' has no element type", name);
     hn_value *value = hn_graph_add_input(scope->graph, name, &type);
@@ -198,18 +202,17 @@ static hn_status add_output(hone_error *err, hn_import *import, hn_scope *scope,
     hn_type type;
     bool is_tensor, found;
     const char *name = "", *denotation;
-    HN_TRY(read_value(err, import, "graph output", wire, &pb, &name, &type, &is_tensor,
-                      &denotation));
+    HN_TRY(
+        read_value(err, import, "graph output", wire, &pb, &name, &type, &is_tensor, &denotation));
     if (!is_tensor && scope->graph == import->module->main)
-        HN_FAIL(err, HONE_ERR_UNSUPPORTED,
-                "graph output '%.100s' is no tensor; sequences, maps and optionals are not supported",
-                name);
+        HN_FAIL(
+            err, HONE_ERR_UNSUPPORTED,
+            "graph output '%.100s' is no tensor; sequences, maps and optionals are not supported",
+            name);
     hn_value *value = hn_scope_find(scope, pb.name, &found);
-    if (!value)
-        HN_FAIL(err, HONE_ERR_FORMAT, "graph output '%.100s' is produced by no node", name);
+    if (!value) HN_FAIL(err, HONE_ERR_FORMAT, "graph output '%.100s' is produced by no node", name);
     if (value->graph != scope->graph) HN_TRY(pass_through(err, scope, value, &value));
-    if (!hn_graph_add_output(scope->graph, value) ||
-        !hn_vec_push(&scope->graph->declared, type))
+    if (!hn_graph_add_output(scope->graph, value) || !hn_vec_push(&scope->graph->declared, type))
         HN_NOMEM(err, "importing outputs");
     if (value->type.rank < 0 && type.rank >= 0 && !value->constant) {
         hn_dtype dtype = type.dtype ? type.dtype : value->type.dtype;
@@ -223,8 +226,7 @@ static hn_status add_output(hone_error *err, hn_import *import, hn_scope *scope,
 }
 
 // Types that the file states about values inside; what it says about others is ignored.
-static hn_status add_value_info(hone_error *err, hn_import *import, hn_scope *scope,
-                                hn_wire wire) {
+static hn_status add_value_info(hone_error *err, hn_import *import, hn_scope *scope, hn_wire wire) {
     hn_pb_value pb;
     HN_TRY(hn_pb_read_value(err, &import->source->scratch, wire, &pb));
     hn_names_entry *entry = hn_names_find(&scope->names, pb.name);
@@ -291,9 +293,8 @@ hn_status hn_import_graph(hone_error *err, hn_import *import, hn_wire wire, hn_g
 // ---- model --------------------------------------------------------------------------------------
 hn_status hn_import_opsets(hone_error *err, hn_import *import, const hn_pb_list *list,
                            hn_opset_list *out_opsets) {
-    hn_opset_list opsets = {hn_arena_array(&import->source->scratch, list->count + 1,
-                                           sizeof *opsets.items),
-                            0};
+    hn_opset_list opsets = {
+        hn_arena_array(&import->source->scratch, list->count + 1, sizeof *opsets.items), 0};
     if (!opsets.items) HN_NOMEM(err, "importing opsets");
     if (list->count > 256) HN_FAIL(err, HONE_ERR_LIMIT, "the model imports more than 256 opsets");
     for (size_t i = 0; i < list->count; i++) {
@@ -306,9 +307,8 @@ hn_status hn_import_opsets(hone_error *err, hn_import *import, const hn_pb_list 
             HN_FAIL(err, HONE_ERR_FORMAT, "the opset of domain '%.100s' has the version %lld",
                     domain, (long long)pb.version);
         if (!*domain && (pb.version < HN_ONNX_MIN_OPSET || pb.version > HN_ONNX_MAX_OPSET))
-            HN_FAIL(err, HONE_ERR_UNSUPPORTED,
-                    "the model uses opset %lld; %d to %d are supported", (long long)pb.version,
-                    HN_ONNX_MIN_OPSET, HN_ONNX_MAX_OPSET);
+            HN_FAIL(err, HONE_ERR_UNSUPPORTED, "the model uses opset %lld; %d to %d are supported",
+                    (long long)pb.version, HN_ONNX_MIN_OPSET, HN_ONNX_MAX_OPSET);
         for (size_t j = 0; j < opsets.count; j++)
             if (strcmp(opsets.items[j].domain, domain) == 0 &&
                 opsets.items[j].version != (int)pb.version)
@@ -337,9 +337,9 @@ static hn_status import_functions(hone_error *err, hn_import *import, const hn_p
         HN_TRY_CTX(err, hn_import_opsets(err, import, &function->pb.opsets, &function->opsets),
                    "function '%s'", quoted);
         hn_slice key = {0};
-        key.data = hn_arena_printf(scratch, "%.*s\n%.*s\n%.*s", (int)domain.length, domain.data,
-                                   (int)name.length, name.data, (int)overload.length,
-                                   overload.data);
+        key.data =
+            hn_arena_printf(scratch, "%.*s\n%.*s\n%.*s", (int)domain.length, domain.data,
+                            (int)name.length, name.data, (int)overload.length, overload.data);
         if (!key.data) HN_NOMEM(err, "importing functions");
         key.length = strlen(key.data);
         if (hn_names_find(&import->functions, key))
@@ -354,8 +354,8 @@ static hn_status import_header(hone_error *err, hn_import *import, const hn_pb_m
     hn_module *module = import->module;
     module->ir_version = pb->ir_version;
     module->model_version = pb->model_version;
-    HN_TRY(hn_import_name(err, import, "the producer", "", pb->producer_name,
-                          &module->producer_name));
+    HN_TRY(
+        hn_import_name(err, import, "the producer", "", pb->producer_name, &module->producer_name));
     HN_TRY(hn_import_name(err, import, "the producer's version", "", pb->producer_version,
                           &module->producer_version));
     HN_TRY(hn_import_name(err, import, "the model's domain", "", pb->domain, &module->domain));
@@ -380,7 +380,8 @@ static hn_status import_model(hone_error *err, hn_import *import, hn_wire wire) 
         HN_FAIL(err, HONE_ERR_FORMAT, "the file is no ONNX model: it has no %s",
                 HN_PB_HAS(&pb, model, graph) ? "IR version" : "graph");
     if (pb.ir_version < 3)
-        HN_FAIL(err, HONE_ERR_UNSUPPORTED, "the file has IR version %lld; 3 and later are supported",
+        HN_FAIL(err, HONE_ERR_UNSUPPORTED,
+                "the file has IR version %lld; 3 and later are supported",
                 (long long)pb.ir_version);
     HN_TRY(hn_import_opsets(err, import, &pb.opsets, &import->opsets));
     HN_TRY(import_header(err, import, &pb));
@@ -439,8 +440,10 @@ static hn_status parse(hone_error *err, hn_onnx_source *source, const hn_onnx_op
     const uint8_t *data = hn_buffer_data(source->buffer);
     hone_status status = import_model(err, &import, (hn_wire){data, data + bytes});
     if (status == HONE_OK) status = finish(err, import.module, import.options);
-    if (status != HONE_OK) hn_module_free(import.module);
-    else *out_module = import.module;
+    if (status != HONE_OK)
+        hn_module_free(import.module);
+    else
+        *out_module = import.module;
     return status;
 }
 
@@ -457,8 +460,8 @@ hn_status hn_onnx_load(hone_error *err, const char *path, const hn_onnx_options 
     hn_onnx_source source = {.mapped = true};
     HN_TRY(hn_onnx_map(err, path, &source.buffer));
     const char *slash = strrchr(path, '/');
-    char *folder = slash ? hn_strndup(path, (size_t)(slash - path) + (slash == path))
-                         : hn_strdup(".");
+    char *folder =
+        slash ? hn_strndup(path, (size_t)(slash - path) + (slash == path)) : hn_strdup(".");
     source.folder = folder;
     hone_status status = folder ? parse(err, &source, options, out_module)
                                 : HN_SET(err, HONE_ERR_NOMEM, "out of memory (importing a model)");

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Inside the importer: names, scopes, functions.
 //
-// Every graph gets a scope: a map from names to values, chained to the enclosing graph's. A function
-// call gets one as well, which starts empty but for the function's inputs, has no outer scope, and
-// puts its nodes into the caller's graph. All of this lives in the source's scratch arena.
+// Every graph gets a scope: a map from names to values, chained to the enclosing graph's. A
+// function call gets one as well, which starts empty but for the function's inputs, has no outer
+// scope, and puts its nodes into the caller's graph. All of this lives in the source's scratch
+// arena.
 #ifndef HN_ONNX_IMPORT_H
 #define HN_ONNX_IMPORT_H
 #include "onnx/names.h"
@@ -22,14 +23,14 @@ typedef struct hn_function {
 
 typedef struct hn_scope {
     struct hn_scope *outer; // enclosing graph; NULL: the main graph or a function
-    struct hn_scope *home;        // scope of the graph that nodes go to; itself unless a function's
+    struct hn_scope *home;  // scope of the graph that nodes go to; itself unless a function's
     hn_graph *graph;
-    hn_names names;               // item: hn_value *, NULL for an absent optional input
+    hn_names names; // item: hn_value *, NULL for an absent optional input
     const hn_opset_list *opsets;
-    const char *prefix;           // before names of values and nodes, "" outside functions
-    const hn_pb_attribute *args;  // what attributes of a function refer to
+    const char *prefix;          // before names of values and nodes, "" outside functions
+    const hn_pb_attribute *args; // what attributes of a function refer to
     size_t arg_count;
-    bool unsorted;                // a node reads what a later one produces
+    bool unsorted; // a node reads what a later one produces
 } hn_scope;
 
 typedef struct hn_import {

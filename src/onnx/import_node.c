@@ -10,8 +10,8 @@
 static const char *node_label(const hn_pb_node *pb, char *buf, size_t size) {
     char op[64], name[80];
     hn_pb_quote(pb->op_type, op, sizeof op);
-    hn_slice by = pb->name.length || !pb->outputs.count ? pb->name
-                                                        : hn_pb_text(pb->outputs.items[0]);
+    hn_slice by =
+        pb->name.length || !pb->outputs.count ? pb->name : hn_pb_text(pb->outputs.items[0]);
     hn_pb_quote(by, name, sizeof name);
     snprintf(buf, size, pb->name.length ? "%s '%s'" : "%s producing '%s'", op, name);
     return buf;
@@ -63,8 +63,21 @@ static hn_status declare_output(hone_error *err, hn_import *import, hn_scope *sc
 
 // ---- attributes ---------------------------------------------------------------------------------
 enum { // AttributeProto.AttributeType
-    TYPE_NONE, TYPE_FLOAT, TYPE_INT, TYPE_STRING, TYPE_TENSOR, TYPE_GRAPH, TYPE_FLOATS, TYPE_INTS,
-    TYPE_STRINGS, TYPE_TENSORS, TYPE_GRAPHS, TYPE_SPARSE, TYPE_SPARSES, TYPE_PROTO, TYPE_PROTOS,
+    TYPE_NONE,
+    TYPE_FLOAT,
+    TYPE_INT,
+    TYPE_STRING,
+    TYPE_TENSOR,
+    TYPE_GRAPH,
+    TYPE_FLOATS,
+    TYPE_INTS,
+    TYPE_STRINGS,
+    TYPE_TENSORS,
+    TYPE_GRAPHS,
+    TYPE_SPARSE,
+    TYPE_SPARSES,
+    TYPE_PROTO,
+    TYPE_PROTOS,
 };
 
 // Old writers leave the type out: the field that is there tells.
@@ -108,8 +121,8 @@ static hn_status set_strings(hone_error *err, hn_import *import, hn_node *node, 
 
 static hn_status set_string(hone_error *err, hn_import *import, hn_node *node, const char *name,
                             hn_slice text) {
-    const char *copy = hn_arena_strndup(&import->module->arena, text.length ? text.data : "",
-                                        text.length);
+    const char *copy =
+        hn_arena_strndup(&import->module->arena, text.length ? text.data : "", text.length);
     hn_attr *attr = copy ? hn_node_add_attr(node, name, HN_ATTR_STRING) : NULL;
     if (!attr) HN_NOMEM(err, "importing attributes");
     attr->s = (hn_slice){copy, text.length};
@@ -120,8 +133,10 @@ static hn_status set_tensor(hone_error *err, hn_import *import, hn_node *node, c
                             hn_wire wire, bool sparse) {
     hn_tensor tensor;
     hn_slice unused;
-    if (sparse) HN_TRY(hn_onnx_sparse(err, import->source, wire, &unused, &tensor));
-    else HN_TRY(hn_onnx_tensor(err, import->source, wire, &unused, &tensor));
+    if (sparse)
+        HN_TRY(hn_onnx_sparse(err, import->source, wire, &unused, &tensor));
+    else
+        HN_TRY(hn_onnx_tensor(err, import->source, wire, &unused, &tensor));
     bool kept = hn_node_set_tensor(node, name, &tensor);
     hn_tensor_free(&tensor);
     if (!kept) HN_NOMEM(err, "importing attributes");
@@ -165,10 +180,15 @@ static hn_status set_attribute(hone_error *err, hn_import *import, hn_scope *sco
     }
     case TYPE_NONE:
         return HONE_OK; // an attribute without a value says nothing
-    case TYPE_TENSORS: case TYPE_GRAPHS: case TYPE_SPARSES: case TYPE_PROTO: case TYPE_PROTOS:
-        HN_FAIL(err, HONE_ERR_UNSUPPORTED,
-                "attribute '%.100s' is a list of tensors or graphs, or a type, which is not supported",
-                name);
+    case TYPE_TENSORS:
+    case TYPE_GRAPHS:
+    case TYPE_SPARSES:
+    case TYPE_PROTO:
+    case TYPE_PROTOS:
+        HN_FAIL(
+            err, HONE_ERR_UNSUPPORTED,
+            "attribute '%.100s' is a list of tensors or graphs, or a type, which is not supported",
+            name);
     default:
         HN_FAIL(err, HONE_ERR_FORMAT, "attribute '%.100s' has the unknown type %lld", name,
                 (long long)pb->type);
@@ -196,8 +216,7 @@ static void follow_reference(const hn_scope *scope, hn_pb_attribute *pb, bool *o
 static hn_status read_attributes(hone_error *err, hn_import *import, const hn_scope *scope,
                                  const hn_pb_list *list, hn_pb_attribute **out_pbs,
                                  size_t *out_count) {
-    hn_pb_attribute *pbs =
-        hn_arena_array(&import->source->scratch, list->count + 1, sizeof *pbs);
+    hn_pb_attribute *pbs = hn_arena_array(&import->source->scratch, list->count + 1, sizeof *pbs);
     if (!pbs) HN_NOMEM(err, "importing attributes");
     size_t count = 0;
     for (size_t i = 0; i < list->count; i++) {
@@ -246,7 +265,8 @@ static hn_status small_tensor(hone_error *err, hn_import *import, const hn_pb_at
         break;
     case TYPE_INT:
         break;
-    case TYPE_STRING: case TYPE_STRINGS:
+    case TYPE_STRING:
+    case TYPE_STRINGS:
         HN_FAIL(err, HONE_ERR_UNSUPPORTED, "it holds strings, which are not supported");
     default:
         HN_FAIL(err, HONE_ERR_FORMAT, "its attribute has the wrong type");
@@ -298,10 +318,10 @@ static hn_function *find_function(const hn_import *import, const hn_pb_node *pb)
     if (plain_domain(domain)) domain.length = 0;
     // Longer names than this are not looked for: the node is then unknown, and says so.
     if (domain.length + pb->op_type.length + pb->overload.length + 3 > sizeof buf) return NULL;
-    int length = snprintf(buf, sizeof buf, "%.*s\n%.*s\n%.*s", (int)domain.length,
-                          domain.length ? domain.data : "", (int)pb->op_type.length,
-                          pb->op_type.data, (int)pb->overload.length,
-                          pb->overload.length ? pb->overload.data : "");
+    int length =
+        snprintf(buf, sizeof buf, "%.*s\n%.*s\n%.*s", (int)domain.length,
+                 domain.length ? domain.data : "", (int)pb->op_type.length, pb->op_type.data,
+                 (int)pb->overload.length, pb->overload.length ? pb->overload.data : "");
     hn_names_entry *entry = hn_names_find(&import->functions, (hn_slice){buf, (size_t)length});
     return entry ? entry->item : NULL;
 }
@@ -314,8 +334,7 @@ static hn_status bind_attributes(hone_error *err, hn_import *import, const hn_sc
     size_t given_count, default_count;
     hn_scope none = {0};
     HN_TRY(read_attributes(err, import, caller, &call->attributes, &given, &given_count));
-    HN_TRY(read_attributes(err, import, &none, &function->pb.defaults, &defaults,
-                           &default_count));
+    HN_TRY(read_attributes(err, import, &none, &function->pb.defaults, &defaults, &default_count));
     args = hn_arena_array(&import->source->scratch, given_count + default_count + 1, sizeof *args);
     if (!args) HN_NOMEM(err, "importing functions");
     for (size_t i = 0; i < given_count; i++)
@@ -330,8 +349,7 @@ static hn_status bind_attributes(hone_error *err, hn_import *import, const hn_sc
 }
 
 static hn_status bind_inputs(hone_error *err, hn_import *import, hn_scope *caller,
-                             const hn_pb_node *call, const hn_function *function,
-                             hn_scope *scope) {
+                             const hn_pb_node *call, const hn_function *function, hn_scope *scope) {
     const hn_pb_list *formal = &function->pb.inputs;
     char quoted[96];
     if (call->inputs.count > formal->count)
@@ -425,7 +443,8 @@ static hn_status domain_version(hone_error *err, const hn_scope *scope, const ch
         *out_version = scope->opsets->items[i].version;
         return HONE_OK;
     }
-    if (!*domain) HN_FAIL(err, HONE_ERR_FORMAT, "the model imports no version of the standard opset");
+    if (!*domain)
+        HN_FAIL(err, HONE_ERR_FORMAT, "the model imports no version of the standard opset");
     *out_version = 1; // some writers forget to import their own domain
     return HONE_OK;
 }

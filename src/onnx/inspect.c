@@ -164,4 +164,6 @@ hn_status hn_inspect(hone_error *err, const hn_module *module, const hn_shape *s
     return HONE_OK;
 }
 
-void hn_inspection_free(hn_inspection *inspection) { hn_vec_free(&inspection->rows); }
+void hn_inspection_free(hn_inspection *inspection) {
+    hn_vec_free(&inspection->rows);
+}

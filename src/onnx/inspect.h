@@ -21,10 +21,10 @@ typedef struct hn_inspect_row {
 typedef struct hn_inspection {
     HN_VEC(hn_inspect_row) rows; // dearest first where costs are known, else by count
     hn_inspect_row total;
-    int64_t parameters;          // elements of floating-point and quantised weights, shared ones once
-    double weight_bytes;         // of all constants
-    int64_t graphs;              // sub-graphs included
-    bool costed;                 // shapes were given
+    int64_t parameters;  // elements of floating-point and quantised weights, shared ones once
+    double weight_bytes; // of all constants
+    int64_t graphs;      // sub-graphs included
+    bool costed;         // shapes were given
     bool has_if, has_loop;
 } hn_inspection;
 

@@ -66,13 +66,13 @@ static hn_status record(hone_error *err, namer *n, name_scope *scope, const hn_v
 static hn_status make_name(hone_error *err, namer *n, name_scope *scope, const hn_value *value) {
     if (n->names[value->id]) return HONE_OK;
     for (;;) {
-        const char *name = *value->name
-                               ? hn_arena_printf(n->arena, "%s.%llu", value->name,
-                                                 (unsigned long long)n->next++)
-                               : hn_arena_printf(n->arena, "hone.%llu",
-                                                 (unsigned long long)n->next++);
+        const char *name =
+            *value->name
+                ? hn_arena_printf(n->arena, "%s.%llu", value->name, (unsigned long long)n->next++)
+                : hn_arena_printf(n->arena, "hone.%llu", (unsigned long long)n->next++);
         if (!name) HN_NOMEM(err, "naming values");
-        if (!taken(scope, (hn_slice){name, strlen(name)})) return record(err, n, scope, value, name);
+        if (!taken(scope, (hn_slice){name, strlen(name)}))
+            return record(err, n, scope, value, name);
     }
 }
 

@@ -2,8 +2,9 @@
 // NumPy's array files: .npy (versions 1 to 3) and .npz (a zip of them).
 //
 // The header is a Python dict literal; exactly the three keys it has are read, by a small parser of
-// its own. Sizes are checked against the bytes that are there before anything is allocated. Arrays of
-// objects would run code when unpickled and are refused. Fortran order is transposed while reading.
+// its own. Sizes are checked against the bytes that are there before anything is allocated. Arrays
+// of objects would run code when unpickled and are refused. Fortran order is transposed while
+// reading.
 #include "onnx/onnx.h"
 #include "config/config.h"
 #include <stdio.h>
@@ -19,8 +20,8 @@ static const struct {
     int bytes;
     hn_dtype dtype;
 } k_types[] = {
-    {'f', 4, HN_F32}, {'f', 8, HN_F64}, {'f', 2, HN_F16}, {'i', 1, HN_I8},  {'i', 2, HN_I16},
-    {'i', 4, HN_I32}, {'i', 8, HN_I64}, {'u', 1, HN_U8},  {'u', 2, HN_U16}, {'u', 4, HN_U32},
+    {'f', 4, HN_F32}, {'f', 8, HN_F64},  {'f', 2, HN_F16}, {'i', 1, HN_I8},    {'i', 2, HN_I16},
+    {'i', 4, HN_I32}, {'i', 8, HN_I64},  {'u', 1, HN_U8},  {'u', 2, HN_U16},   {'u', 4, HN_U32},
     {'u', 8, HN_U64}, {'b', 1, HN_BOOL}, {'c', 8, HN_C64}, {'c', 16, HN_C128},
 };
 
@@ -43,8 +44,7 @@ static hn_status parse_descr(hone_error *err, hn_slice text, npy_header *header)
     if (text.length && text.data[0] == 'O')
         HN_FAIL(err, HONE_ERR_UNSUPPORTED, "the array holds Python objects, which are refused");
     int64_t bytes = 0;
-    bool ok = text.length >= 2 &&
-              hn_parse_i64((hn_slice){text.data + 1, text.length - 1}, &bytes);
+    bool ok = text.length >= 2 && hn_parse_i64((hn_slice){text.data + 1, text.length - 1}, &bytes);
     for (size_t i = 0; ok && i < HN_COUNT_OF(k_types); i++) {
         if (k_types[i].kind != text.data[0] || k_types[i].bytes != bytes) continue;
         header->dtype = k_types[i].dtype;
@@ -120,8 +120,10 @@ static hn_status parse_dict(hone_error *err, hn_slice at, npy_header *header) {
             why = "its header is broken";
         } else if (hn_slice_eq(key, "descr")) {
             seen |= 1;
-            if (take_text(&at, &descr)) HN_TRY(parse_descr(err, descr, header));
-            else HN_FAIL(err, HONE_ERR_UNSUPPORTED, "structured arrays are not supported");
+            if (take_text(&at, &descr))
+                HN_TRY(parse_descr(err, descr, header));
+            else
+                HN_FAIL(err, HONE_ERR_UNSUPPORTED, "structured arrays are not supported");
         } else if (hn_slice_eq(key, "fortran_order")) {
             seen |= 2;
             header->fortran = take_word(&at, "True");
@@ -160,7 +162,8 @@ static hn_status parse_header(hone_error *err, const uint8_t *data, size_t bytes
     if (!hn_shape_bytes(&header.shape, header.dtype, &want))
         HN_FAIL(err, HONE_ERR_LIMIT, "the array is larger than memory can be");
     if (bytes - header.data_at != want)
-        HN_FAIL(err, HONE_ERR_FORMAT, "the array has %zu bytes of data where its shape asks for %zu",
+        HN_FAIL(err, HONE_ERR_FORMAT,
+                "the array has %zu bytes of data where its shape asks for %zu",
                 bytes - header.data_at, want);
     *out_header = header;
     return HONE_OK;
@@ -205,8 +208,10 @@ static hn_status decode(hone_error *err, const uint8_t *data, size_t bytes, hn_t
     hn_tensor tensor;
     HN_TRY(hn_tensor_new(err, header.dtype, &header.shape, &tensor));
     const char *content = (const char *)data + header.data_at;
-    if (header.fortran && header.shape.rank > 1) transpose(content, &tensor);
-    else if (tensor.bytes) memcpy(tensor.data, content, tensor.bytes);
+    if (header.fortran && header.shape.rank > 1)
+        transpose(content, &tensor);
+    else if (tensor.bytes)
+        memcpy(tensor.data, content, tensor.bytes);
     if (header.swapped) swap_bytes(&tensor);
     if (header.dtype == HN_BOOL)
         for (size_t i = 0; i < tensor.bytes; i++)
@@ -291,8 +296,9 @@ static hn_status read_member(hone_error *err, zip_t *zip, zip_uint64_t index, ui
     size_t length = strlen(info.name);
     if (length > 4 && strcmp(info.name + length - 4, ".npy") == 0) length -= 4;
     zip_file_t *file = zip_fopen_index(zip, index, 0);
-    if (!file) HN_FAIL(err, HONE_ERR_FORMAT, "'%.80s' cannot be unpacked: %s", info.name,
-                       zip_strerror(zip));
+    if (!file)
+        HN_FAIL(err, HONE_ERR_FORMAT, "'%.80s' cannot be unpacked: %s", info.name,
+                zip_strerror(zip));
     // Grows with what arrives: a small archive that claims gigabytes does not get them.
     hn_str data = {0};
     char block[65536];
@@ -301,10 +307,12 @@ static hn_status read_member(hone_error *err, zip_t *zip, zip_uint64_t index, ui
         hn_str_append_n(&data, block, (size_t)got);
     zip_fclose(file);
     hone_status status = HONE_OK;
-    if (data.failed) status = HN_SET(err, HONE_ERR_NOMEM, "out of memory (reading arrays)");
+    if (data.failed)
+        status = HN_SET(err, HONE_ERR_NOMEM, "out of memory (reading arrays)");
     else if (got < 0 || data.length != info.size)
         status = HN_SET(err, HONE_ERR_FORMAT, "'%.80s' is truncated or broken", info.name);
-    else status = decode(err, (const uint8_t *)hn_str_get(&data), data.length, &out_item->tensor);
+    else
+        status = decode(err, (const uint8_t *)hn_str_get(&data), data.length, &out_item->tensor);
     hn_str_free(&data);
     if (status != HONE_OK) {
         hn_error_frame(err, "array '%.80s'", info.name);
@@ -360,7 +368,8 @@ static hn_status add_member(hone_error *err, zip_t *zip, const hn_npz_item *item
     hn_str_printf(&name, "%s.npy", item->name);
     zip_source_t *source =
         name.failed ? NULL : zip_source_buffer(zip, hn_str_get(data), data->length, 0);
-    zip_int64_t index = source ? zip_file_add(zip, hn_str_get(&name), source, ZIP_FL_ENC_UTF_8) : -1;
+    zip_int64_t index =
+        source ? zip_file_add(zip, hn_str_get(&name), source, ZIP_FL_ENC_UTF_8) : -1;
     hn_str_free(&name);
     if (index < 0) {
         if (source) zip_source_free(source);

@@ -14,8 +14,8 @@
 #define HN_ONNX_MAX_OPSET       27
 
 typedef struct hn_onnx_options {
-    bool keep_unknown;  // let unknown ops through (inspect, optimize: they are exported unchanged)
-    bool no_raise;      // keep the file's op versions (tests)
+    bool keep_unknown; // let unknown ops through (inspect, optimize: they are exported unchanged)
+    bool no_raise;     // keep the file's op versions (tests)
 } hn_onnx_options;
 
 // Reads, checks, raises, inlines functions, infers. options may be NULL.

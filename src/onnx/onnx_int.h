@@ -6,12 +6,12 @@
 #include "onnx/proto.h"
 
 // Bounds on what a file may ask for. Real models stay far below each of them.
-#define HN_ONNX_MAX_GRAPH_DEPTH 32    // sub-graphs inside sub-graphs
-#define HN_ONNX_MAX_CALL_DEPTH  32    // functions calling functions
+#define HN_ONNX_MAX_GRAPH_DEPTH 32 // sub-graphs inside sub-graphs
+#define HN_ONNX_MAX_CALL_DEPTH  32 // functions calling functions
 #define HN_ONNX_MAX_NODES       1048576
 #define HN_ONNX_MAX_PORTS       65536 // inputs or outputs of one node
 #define HN_ONNX_MAX_ATTRIBUTES  1024
-#define HN_ONNX_MAX_EXTERNAL    4096  // files of external data
+#define HN_ONNX_MAX_EXTERNAL    4096               // files of external data
 #define HN_ONNX_SPARSE_BYTES    ((size_t)64 << 20) // a sparse tensor made dense
 
 typedef struct hn_onnx_external {
@@ -26,7 +26,7 @@ typedef struct hn_onnx_source {
     const char *folder; // NULL: external data is refused
     HN_VEC(hn_onnx_external) external;
     uint64_t external_bytes; // sizes of those files
-    hn_arena scratch;   // lists of the messages being read
+    hn_arena scratch;        // lists of the messages being read
 } hn_onnx_source;
 void hn_onnx_source_free(hn_onnx_source *source);
 
@@ -43,8 +43,8 @@ void hn_onnx_put_tensor(hn_wire_out *out, const char *name, const hn_tensor *ten
                         const char *location, int64_t external_at);
 
 // ---- raising (raise.c) --------------------------------------------------------------------------
-// Raises all nodes in order, inferring types on the way; what stays below its op's version and is in
-// the table is HONE_ERR_UNSUPPORTED, or becomes an unknown op when keep_unknown.
+// Raises all nodes in order, inferring types on the way; what stays below its op's version and is
+// in the table is HONE_ERR_UNSUPPORTED, or becomes an unknown op when keep_unknown.
 hn_status hn_onnx_raise(hone_error *err, hn_module *module, const hn_onnx_options *options);
 // The first opset version above `version` in which the op means something else (INT_MAX: none).
 int hn_onnx_valid_until(const char *domain, const char *op_type, int version);

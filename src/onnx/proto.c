@@ -11,7 +11,9 @@ typedef struct slot_row {
     const char *name; // "graph.nodes"
 } slot_row;
 
-static bool is_list(hn_pb_kind kind) { return kind >= HN_PB_TEXTS; }
+static bool is_list(hn_pb_kind kind) {
+    return kind >= HN_PB_TEXTS;
+}
 
 // The wire type a field must have; numeric lists may also come packed.
 static hn_wire_type wire_type_of(hn_pb_kind kind) {
@@ -105,7 +107,7 @@ static hn_status read_message(hone_error *err, hn_arena *arena, hn_wire wire, co
 }
 
 #define HN_MESSAGE(message, fields)                                                                \
-    static const slot_row k_##message[] = {fields(message)};                                           \
+    static const slot_row k_##message[] = {fields(message)};                                       \
     hn_status hn_pb_read_##message(hone_error *err, hn_arena *arena, hn_wire wire,                 \
                                    hn_pb_##message *out_message) {                                 \
         _Static_assert(HN_COUNT_OF(k_##message) <= MAX_SLOTS, "too many fields");                  \

@@ -44,7 +44,7 @@ typedef enum hn_pb_kind {
 #undef HN_MESSAGE
 
 // Bits of `seen`: HN_PB_attribute_i and so on.
-#define HN_MESSAGE(message, fields) enum { fields(message) HN_PB_COUNT_##message };
+#define HN_MESSAGE(message, fields)    enum { fields(message) HN_PB_COUNT_##message };
 #define F(message, kind, number, name) HN_PB_##message##_##name,
 #include "onnx/proto.def"
 #undef F

@@ -42,8 +42,10 @@ static hn_status ints_to_input(hone_error *err, hn_node *node, const char *name,
     PLACE(input);
     while (node->input_count < index)
         PLACE(hn_node_add_input(node, NULL));
-    if (node->input_count == index) PLACE(hn_node_add_input(node, input));
-    else hn_node_set_input(node, index, input);
+    if (node->input_count == index)
+        PLACE(hn_node_add_input(node, input));
+    else
+        hn_node_set_input(node, index, input);
     hn_node_remove_attr(node, name);
     return HONE_OK;
 }
@@ -105,7 +107,8 @@ static hone_status raise_axes_input(hone_error *err, hn_node *node, bool *out_do
 }
 
 static hone_status raise_slice_inputs(hone_error *err, hn_node *node, bool *out_done) {
-    *out_done = node->input_count == 1 && hn_node_attr(node, "starts") && hn_node_attr(node, "ends");
+    *out_done =
+        node->input_count == 1 && hn_node_attr(node, "starts") && hn_node_attr(node, "ends");
     if (!*out_done) return HONE_OK;
     HN_TRY(ints_to_input(err, node, "starts", 1, false));
     HN_TRY(ints_to_input(err, node, "ends", 2, false));
@@ -328,8 +331,8 @@ static hone_status raise_resize_10(hone_error *err, hn_node *node, bool *out_don
     const hn_value *scales = node->input_count == 2 ? node->inputs[1] : NULL;
     *out_done = false;
     if (!scales) return HONE_OK;
-    bool up = true, down = true, nearest = !hn_node_attr(node, "mode") ||
-                                           is_string(node, "mode", "nearest");
+    bool up = true, down = true,
+         nearest = !hn_node_attr(node, "mode") || is_string(node, "mode", "nearest");
     const hn_tensor *data = scales->constant;
     for (int64_t i = 0; data && i < hn_tensor_count(data); i++) {
         double scale = hn_tensor_get_f64(data, i);
@@ -458,13 +461,15 @@ static hn_status settle_node(hone_error *err, hn_node *node, const hn_onnx_optio
     const hn_op_info *info = hn_op_get(node->op);
     bool standard = !*node->domain;
     if (node->op == HN_OP_UNKNOWN) {
-        if (standard && !options->no_raise) node->version = base_version(node->op_type, node->version, info->since);
+        if (standard && !options->no_raise)
+            node->version = base_version(node->op_type, node->version, info->since);
         return HONE_OK;
     }
     bool fits = !standard || info->since < hn_onnx_valid_until("", node->op_type, node->version);
     const char *attribute = unknown_attribute(node, info);
     if (fits && !attribute) {
-        if (standard && !options->no_raise) node->version = base_version(node->op_type, node->version, info->since);
+        if (standard && !options->no_raise)
+            node->version = base_version(node->op_type, node->version, info->since);
         hone_error own = {0};
         hone_status status = hn_infer_node(&own, node);
         // A branch may contradict the shapes at hand and never run: If, Loop and Scan infer their

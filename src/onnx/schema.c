@@ -50,8 +50,10 @@ static size_t find(const char *op_type) {
     size_t lo = 0, hi = HN_COUNT_OF(k_rows);
     while (lo < hi) {
         size_t middle = lo + (hi - lo) / 2;
-        if (strcmp(k_rows[middle].op, op_type) < 0) lo = middle + 1;
-        else hi = middle;
+        if (strcmp(k_rows[middle].op, op_type) < 0)
+            lo = middle + 1;
+        else
+            hi = middle;
     }
     return lo;
 }
@@ -61,8 +63,7 @@ int hn_onnx_needs(const hn_node *node) {
     int from = hn_onnx_valid_from(node);
     size_t at = find(node->op_type);
     for (; at < HN_COUNT_OF(k_rows) && strcmp(k_rows[at].op, node->op_type) == 0; at++) {
-        bool last = at + 1 == HN_COUNT_OF(k_rows) ||
-                    strcmp(k_rows[at + 1].op, node->op_type) != 0;
+        bool last = at + 1 == HN_COUNT_OF(k_rows) || strcmp(k_rows[at + 1].op, node->op_type) != 0;
         if (!last && k_rows[at + 1].since <= from) continue; // over before the meaning begins
         if (!admits(&k_rows[at], node)) continue;
         return k_rows[at].since > from ? k_rows[at].since : from;

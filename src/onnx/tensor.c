@@ -59,7 +59,8 @@ static hn_status resolve(hone_error *err, const char *folder, const char *locati
     char joined[PATH_MAX], root[PATH_MAX];
     int length = snprintf(joined, sizeof joined, "%s/%s", folder, location);
     if (length < 0 || (size_t)length >= sizeof joined)
-        HN_FAIL(err, HONE_ERR_FORMAT, "the path of the external file '%.100s' is too long", location);
+        HN_FAIL(err, HONE_ERR_FORMAT, "the path of the external file '%.100s' is too long",
+                location);
     if (!realpath(folder, root)) HN_FAIL(err, HONE_ERR_IO, "cannot find the folder '%s'", folder);
     if (!realpath(joined, resolved))
         HN_FAIL(err, HONE_ERR_FORMAT, "the external file '%s' is missing", location);
@@ -121,8 +122,7 @@ static size_t alignment_of(hn_dtype dtype) {
 
 // A tensor over `data`, which `owner` holds (NULL: nobody, copy). mapped: owner is a file mapping.
 static hn_status place(hone_error *err, hn_buffer *owner, bool mapped, const uint8_t *data,
-                       hn_dtype dtype, const hn_shape *shape, size_t bytes,
-                       hn_tensor *out_tensor) {
+                       hn_dtype dtype, const hn_shape *shape, size_t bytes, hn_tensor *out_tensor) {
     if (owner && (uintptr_t)data % alignment_of(dtype) == 0) {
         *out_tensor = (hn_tensor){.dtype = dtype,
                                   .shape = *shape,
@@ -140,7 +140,8 @@ static hn_status place(hone_error *err, hn_buffer *owner, bool mapped, const uin
     return HONE_OK;
 }
 
-// Any byte but 0 and 1 in a tensor of booleans becomes 1: code that reads them as bool relies on it.
+// Any byte but 0 and 1 in a tensor of booleans becomes 1: code that reads them as bool relies on
+// it.
 static hn_status clean_bools(hone_error *err, hn_tensor *tensor) {
     const uint8_t *data = tensor->data;
     size_t at = 0;
@@ -199,7 +200,8 @@ static hn_status decode_varints(hone_error *err, const char *label, const hn_pb_
     return HONE_OK;
 }
 
-// The list that holds a type's elements when they are not raw, and whether its elements are varints.
+// The list that holds a type's elements when they are not raw, and whether its elements are
+// varints.
 static const hn_pb_list *typed_list(const hn_pb_tensor *pb, hn_dtype dtype, bool *out_varints) {
     *out_varints = false;
     switch (dtype) {
@@ -231,8 +233,8 @@ static hn_status typed_data(hone_error *err, hn_onnx_source *source, const char 
     // Each varint has a byte at least: what the dims ask for is checked before it is allocated.
     size_t elements = hn_dtype_bytes(dtype) ? bytes / hn_dtype_bytes(dtype) : bytes;
     if (varints && have < elements)
-        HN_FAIL(err, HONE_ERR_FORMAT, "%s has at most %zu elements where its dims ask for %zu", label,
-                have, elements);
+        HN_FAIL(err, HONE_ERR_FORMAT, "%s has at most %zu elements where its dims ask for %zu",
+                label, have, elements);
     if (!varints && list->count == 1)
         return place(err, source->buffer, source->mapped, list->items[0].at, dtype, shape, bytes,
                      out_tensor);
@@ -266,15 +268,18 @@ static hn_status external_data(hone_error *err, hn_onnx_source *source, const ch
         HN_TRY(hn_pb_read_entry(err, &source->scratch, pb->external.items[i], &entry));
         bool ok = true;
         if (hn_slice_eq(entry.key, "location")) location = entry.value;
-        if (hn_slice_eq(entry.key, "offset")) ok = hn_parse_i64(entry.value, &offset) && offset >= 0;
-        if (hn_slice_eq(entry.key, "length")) ok = hn_parse_i64(entry.value, &length) && length >= 0;
+        if (hn_slice_eq(entry.key, "offset"))
+            ok = hn_parse_i64(entry.value, &offset) && offset >= 0;
+        if (hn_slice_eq(entry.key, "length"))
+            ok = hn_parse_i64(entry.value, &length) && length >= 0;
         if (!ok)
             HN_FAIL(err, HONE_ERR_FORMAT, "%s has an external %.*s that is no size", label,
                     (int)entry.key.length, entry.key.data);
     }
     if (length >= 0 && (uint64_t)length != bytes)
-        HN_FAIL(err, HONE_ERR_FORMAT, "%s has %lld bytes of external data where its dims ask for %zu",
-                label, (long long)length, bytes);
+        HN_FAIL(err, HONE_ERR_FORMAT,
+                "%s has %lld bytes of external data where its dims ask for %zu", label,
+                (long long)length, bytes);
     hn_buffer *file = NULL;
     HN_TRY_CTX(err, external_file(err, source, location, &file), "external data of %.90s", label);
     size_t size = hn_buffer_bytes(file);
@@ -416,7 +421,8 @@ static hn_status densify(hone_error *err, const char *label, const hn_tensor *va
     bool coordinates = indices->shape.rank == 2 && indices->shape.dims[0] == stored &&
                        indices->shape.dims[1] == shape->rank;
     if (unit == 0 || values->shape.rank != 1 || indices->dtype != HN_I64 || !(flat || coordinates))
-        HN_FAIL(err, HONE_ERR_FORMAT, "the sparse %s has values and indices that do not fit", label);
+        HN_FAIL(err, HONE_ERR_FORMAT, "the sparse %s has values and indices that do not fit",
+                label);
     hn_tensor dense;
     HN_TRY(hn_tensor_new(err, values->dtype, shape, &dense));
     if (bytes) memset(dense.data, 0, bytes);
@@ -427,8 +433,8 @@ static hn_status densify(hone_error *err, const char *label, const hn_tensor *va
             hn_tensor_free(&dense);
             return status;
         }
-        memcpy((char *)dense.data + (size_t)at * unit, (const char *)values->data + (size_t)k * unit,
-               unit);
+        memcpy((char *)dense.data + (size_t)at * unit,
+               (const char *)values->data + (size_t)k * unit, unit);
     }
     *out_tensor = dense;
     return HONE_OK;
@@ -500,8 +506,10 @@ hn_status hn_onnx_read_tensor(hone_error *err, const char *path, hn_arena *arena
         const char *copy = hn_pb_name_ok(name)
                                ? hn_arena_strndup(arena, name.length ? name.data : "", name.length)
                                : "";
-        if (copy) *out_name = copy;
-        else status = HN_SET(err, HONE_ERR_NOMEM, "out of memory (reading a tensor)");
+        if (copy)
+            *out_name = copy;
+        else
+            status = HN_SET(err, HONE_ERR_NOMEM, "out of memory (reading a tensor)");
         if (!copy) hn_tensor_free(&tensor);
     }
     hn_buffer_unref(source.buffer);
@@ -520,8 +528,10 @@ hn_status hn_onnx_write_tensor(hone_error *err, const char *path, const char *na
     hone_status status = hn_writer_open(err, path, &writer);
     if (status == HONE_OK) {
         status = hn_wire_flush(err, &out, &writer);
-        if (status == HONE_OK) status = hn_writer_commit(err, &writer);
-        else hn_writer_cancel(&writer);
+        if (status == HONE_OK)
+            status = hn_writer_commit(err, &writer);
+        else
+            hn_writer_cancel(&writer);
     }
     hn_wire_out_free(&out);
     return status;

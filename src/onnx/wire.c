@@ -188,8 +188,7 @@ void hn_wire_end(hn_wire_out *out) {
     out->depth--;
     char text[10];
     int bytes = encode_varint(out->bytes - out->open_start[out->depth], text);
-    out->pieces.data[out->open[out->depth]] =
-        (hn_wire_piece){NULL, out->own.length, (size_t)bytes};
+    out->pieces.data[out->open[out->depth]] = (hn_wire_piece){NULL, out->own.length, (size_t)bytes};
     hn_str_append_n(&out->own, text, (size_t)bytes);
     out->bytes += (uint64_t)bytes;
 }

@@ -28,7 +28,9 @@ typedef struct hn_wire_field {
     hn_wire bytes;  // content of HN_WIRE_BYTES; of the numeric types the encoded value itself
 } hn_wire_field;
 
-static inline size_t hn_wire_left(const hn_wire *wire) { return (size_t)(wire->end - wire->at); }
+static inline size_t hn_wire_left(const hn_wire *wire) {
+    return (size_t)(wire->end - wire->at);
+}
 // NULL, or why the bytes are no varint of at most 64 bits. Moves `at` behind it.
 const char *hn_wire_varint(hn_wire *wire, uint64_t *out_value);
 // The next field of a message. *out_more false: the end was reached, *out_field is not set.
@@ -47,10 +49,10 @@ typedef struct hn_wire_piece {
 typedef struct hn_wire_out {
     hn_str own;                    // all bytes that are not borrowed
     HN_VEC(hn_wire_piece) pieces;  // in order
-    size_t open[HN_WIRE_MAX_OPEN];               // indices of the length pieces of the messages being written
-    uint64_t open_start[HN_WIRE_MAX_OPEN];       // `bytes` where their content starts
-    int depth;                     // messages open
-    uint64_t bytes;                // written so far, lengths of open messages not counted
+    size_t open[HN_WIRE_MAX_OPEN]; // indices of the length pieces of the messages being written
+    uint64_t open_start[HN_WIRE_MAX_OPEN]; // `bytes` where their content starts
+    int depth;                             // messages open
+    uint64_t bytes;                        // written so far, lengths of open messages not counted
     bool failed;
 } hn_wire_out;
 

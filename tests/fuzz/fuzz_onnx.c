@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any bytes as an ONNX file: a module that the verifier accepts, or a sentence. What was accepted is
-// written and read again now and then: our own files must always be accepted.
+// Any bytes as an ONNX file: a module that the verifier accepts, or a sentence. What was accepted
+// is written and read again now and then: our own files must always be accepted.
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>

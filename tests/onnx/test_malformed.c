@@ -475,8 +475,7 @@ static void test_functions(void **state) {
 }
 
 // ---- external data ------------------------------------------------------------------------------
-static void external(hn_wire_out *w, const char *location, const char *offset,
-                     const char *length) {
+static void external(hn_wire_out *w, const char *location, const char *offset, const char *length) {
     const char *const entries[][2] = {
         {"location", location}, {"offset", offset}, {"length", length}};
     begin_tensor(w, HN_F32, 4);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // TEST-TIMEOUT 120
 // TEST-SERIAL
-// Peak memory while a model of 256 MiB of weights is loaded, and after all of them were read: at most
-// 1.2 times the weights. Inside the file (aligned and not) and in an external file.
+// Peak memory while a model of 256 MiB of weights is loaded, and after all of them were read: at
+// most 1.2 times the weights. Inside the file (aligned and not) and in an external file.
 #include "support/onnx_make.h"
 #include "support/test.h"
 #include <fcntl.h>
@@ -49,7 +49,7 @@ static void write_internal(const char *path, int shift) {
     hn_wire_put_int(&w, 1, 8);
     om_opset(&w, 8, "", 17);
     uint8_t *head = om_finish(&w, &head_bytes);
-    hn_wire_put_text(&w, 2, "name" + (shift & 3));
+    hn_wire_put_text(&w, 2, &"name"[shift & 3]);
     om_value(&w, 11, "x", HN_F32, "1");
     om_node(&w, "Add", "x w", "y");
     om_value(&w, 12, "y", HN_F32, NULL);

@@ -8,8 +8,8 @@ static hone_status read_npy(hone_error *err, const char *dict, const void *data,
                             int version, hn_tensor *out_tensor) {
     hn_str text = {0};
     size_t length = strlen(dict);
-    char mark[12] = {(char)0x93, 'N', 'U', 'M', 'P', 'Y', (char)version, 0, (char)length,
-                     (char)(length >> 8), 0, 0};
+    char mark[12] = {(char)0x93,          'N', 'U', 'M', 'P', 'Y', (char)version, 0, (char)length,
+                     (char)(length >> 8), 0,   0};
     hn_str_append_n(&text, mark, version == 1 ? 10 : 12);
     hn_str_append_n(&text, dict, length);
     hn_str_append_n(&text, data, bytes);
@@ -24,7 +24,8 @@ static void test_orders(void **state) {
     hn_tensor tensor;
     const float columns[6] = {0, 3, 1, 4, 2, 5}, rows[6] = {0, 1, 2, 3, 4, 5};
     for (int version = 1; version <= 3; version++) {
-        assert_int_equal(read_npy(&err, "{'descr': '<f4', 'fortran_order': True, 'shape': (2, 3), }  \n",
+        assert_int_equal(read_npy(&err,
+                                  "{'descr': '<f4', 'fortran_order': True, 'shape': (2, 3), }  \n",
                                   columns, sizeof columns, version, &tensor),
                          HONE_OK);
         assert_int_equal(tensor.shape.rank, 2);
@@ -40,13 +41,13 @@ static void test_orders(void **state) {
     assert_memory_equal(tensor.data, straight, sizeof straight);
     hn_tensor_free(&tensor);
     const uint8_t big[8] = {0x3f, 0x80, 0, 0, 0xc0, 0, 0, 0}; // 1, -2 big-endian
-    assert_int_equal(read_npy(&err, "{'descr': '>f4', 'fortran_order': False, 'shape': (2,), }", big,
-                              8, 1, &tensor),
+    assert_int_equal(read_npy(&err, "{'descr': '>f4', 'fortran_order': False, 'shape': (2,), }",
+                              big, 8, 1, &tensor),
                      HONE_OK);
     assert_true(((float *)tensor.data)[0] == 1 && ((float *)tensor.data)[1] == -2);
     hn_tensor_free(&tensor);
-    assert_int_equal(read_npy(&err, "{'descr': '|b1', 'fortran_order': False, 'shape': (), }", "\x05",
-                              1, 1, &tensor),
+    assert_int_equal(read_npy(&err, "{'descr': '|b1', 'fortran_order': False, 'shape': (), }",
+                              "\x05", 1, 1, &tensor),
                      HONE_OK);
     assert_int_equal(tensor.shape.rank, 0);
     assert_int_equal(((uint8_t *)tensor.data)[0], 1);
@@ -62,22 +63,28 @@ static void test_broken(void **state) {
         hone_status status;
         const char *why;
     } k_cases[] = {
-        {"{'descr': '|O', 'fortran_order': False, 'shape': (1,), }", 8, HONE_ERR_UNSUPPORTED, "objects"},
-        {"{'descr': '<U4', 'fortran_order': False, 'shape': (1,), }", 16, HONE_ERR_UNSUPPORTED, "'U4'"},
-        {"{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,), }", 4, HONE_ERR_UNSUPPORTED,
-         "structured"},
-        {"{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }", 4, HONE_ERR_FORMAT, "4 bytes"},
-        {"{'descr': '<f4', 'fortran_order': False, 'shape': (1,), }", 9, HONE_ERR_FORMAT, "9 bytes"},
+        {"{'descr': '|O', 'fortran_order': False, 'shape': (1,), }", 8, HONE_ERR_UNSUPPORTED,
+         "objects"},
+        {"{'descr': '<U4', 'fortran_order': False, 'shape': (1,), }", 16, HONE_ERR_UNSUPPORTED,
+         "'U4'"},
+        {"{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,), }", 4,
+         HONE_ERR_UNSUPPORTED, "structured"},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }", 4, HONE_ERR_FORMAT,
+         "4 bytes"},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (1,), }", 9, HONE_ERR_FORMAT,
+         "9 bytes"},
         {"{'descr': '<f4', 'fortran_order': False, 'shape': (4611686018427387904, 4), }", 4,
          HONE_ERR_LIMIT, "larger than memory"},
         {"{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999,), }", 4,
          HONE_ERR_FORMAT, "shape"},
         {"{'descr': '<f4', 'fortran_order': False, 'shape': (-1,), }", 4, HONE_ERR_FORMAT, "shape"},
-        {"{'descr': '<f4', 'fortran_order': False, 'shape': (1,1,1,1,1,1,1,1,1), }", 4, HONE_ERR_FORMAT,
-         "too many dims"},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (1,1,1,1,1,1,1,1,1), }", 4,
+         HONE_ERR_FORMAT, "too many dims"},
         {"{'descr': '<f4', 'fortran_order': False}", 4, HONE_ERR_FORMAT, "lacks a key"},
-        {"{'descr': '<f4', 'fortran_order': Maybe, 'shape': (1,)}", 4, HONE_ERR_FORMAT, "fortran_order"},
-        {"{'descr': '<f4', 'fortran_order': False, 'shape': (1,), 'x': 1}", 4, HONE_ERR_FORMAT, "unknown key"},
+        {"{'descr': '<f4', 'fortran_order': Maybe, 'shape': (1,)}", 4, HONE_ERR_FORMAT,
+         "fortran_order"},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (1,), 'x': 1}", 4, HONE_ERR_FORMAT,
+         "unknown key"},
         {"{'descr': '<f4', 'fortran_order': False, 'shape': (1,)", 4, HONE_ERR_FORMAT, "broken"},
         {"{'descr", 4, HONE_ERR_FORMAT, "broken"},
         {"", 4, HONE_ERR_FORMAT, "dict"},
@@ -102,12 +109,13 @@ static void test_broken(void **state) {
     unlink("a.npy");
 }
 
-static const hn_dtype k_dtypes[] = {HN_F32, HN_F64, HN_F16, HN_I8,  HN_I16, HN_I32, HN_I64,
-                                    HN_U8,  HN_U16, HN_U32, HN_U64, HN_BOOL};
+static const hn_dtype k_dtypes[] = {HN_F32, HN_F64, HN_F16, HN_I8,  HN_I16, HN_I32,
+                                    HN_I64, HN_U8,  HN_U16, HN_U32, HN_U64, HN_BOOL};
 
 static void fill(hn_tensor *tensor) {
     for (int64_t i = 0; i < hn_tensor_count(tensor); i++)
-        hn_tensor_set_f64(tensor, i, tensor->dtype == HN_BOOL ? (double)(i & 1) : (double)(i % 100));
+        hn_tensor_set_f64(tensor, i,
+                          tensor->dtype == HN_BOOL ? (double)(i & 1) : (double)(i % 100));
 }
 
 static void test_npz(void **state) {

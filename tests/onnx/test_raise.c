@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What old forms become: the nodes after raising, in text, and the opset that the file goes out with.
-// That the outputs stay the same is checked against onnxruntime by test_raise.sh.
+// What old forms become: the nodes after raising, in text, and the opset that the file goes out
+// with. That the outputs stay the same is checked against onnxruntime by test_raise.sh.
 #include "support/onnx_make.h"
 #include "support/test.h"
 #include <unistd.h>
@@ -8,9 +8,9 @@
 typedef struct raise_case {
     int opset;
     const char *op, *inputs, *outputs;
-    const char *ints;   // "axes=1,2 k=3"; a single value with ':' is an INT: "axis:1"
-    const char *text;   // "mode=linear"
-    const char *floats; // "min=0.5"
+    const char *ints;     // "axes=1,2 k=3"; a single value with ':' is an INT: "axis:1"
+    const char *text;     // "mode=linear"
+    const char *floats;   // "min=0.5"
     const char *expected; // in the text form, parts that must stand in this order
     int out_opset;        // of the written file
 } raise_case;
@@ -18,25 +18,37 @@ typedef struct raise_case {
 static const raise_case k_cases[] = {
     {11, "Squeeze", "x", "y", "axes=0", "", "", "= {0}|%y |Squeeze@13(%x, %hone.0)", 13},
     {9, "Unsqueeze", "x", "y", "axes=0,4", "", "", "= {0, 4}|Unsqueeze@13(%x, %hone.0)", 13},
-    {12, "ReduceMean", "x", "y", "axes=-1 keepdims:0", "", "", "ReduceMean@18(%x, %hone.0) {keepdims = 0}", 18},
+    {12, "ReduceMean", "x", "y", "axes=-1 keepdims:0", "", "",
+     "ReduceMean@18(%x, %hone.0) {keepdims = 0}", 18},
     {12, "ReduceSum", "x", "y", "keepdims:1", "", "", "ReduceSum@13(%x) {keepdims = 1}", 12},
-    {9, "Slice", "x", "y", "starts=1 ends=2 axes=3", "", "", "Slice@10(%x, %hone.0, %hone.1, %hone.2)", 10},
+    {9, "Slice", "x", "y", "starts=1 ends=2 axes=3", "", "",
+     "Slice@10(%x, %hone.0, %hone.1, %hone.2)", 10},
     {9, "Clip", "x", "y", "", "", "min=0.5", "= {0.5}|Clip@11(%x, %hone.0)", 11},
     {9, "Clip", "x", "y", "", "", "max=6", "Clip@11(%x, _, %hone.0)", 11},
-    {10, "Pad", "x", "y", "pads=0,0,1,1,0,0,1,1", "mode=constant", "value=2", "Pad@11(%x, %hone.0, %hone.1) {mode = \"constant\"}", 11},
-    {10, "Pad", "x", "y", "pads=0,0,1,1,0,0,1,1", "mode=edge", "value=2", "Pad@11(%x, %hone.0) {mode = \"edge\"}", 11},
+    {10, "Pad", "x", "y", "pads=0,0,1,1,0,0,1,1", "mode=constant", "value=2",
+     "Pad@11(%x, %hone.0, %hone.1) {mode = \"constant\"}", 11},
+    {10, "Pad", "x", "y", "pads=0,0,1,1,0,0,1,1", "mode=edge", "value=2",
+     "Pad@11(%x, %hone.0) {mode = \"edge\"}", 11},
     {7, "Dropout", "x", "y", "", "", "ratio=0.25", "= {0.25}|Dropout@12(%x, %hone.0)", 12},
-    {9, "Split", "x", "y z", "axis:1 split=1,3", "", "", "= {1, 3}|Split@18(%x, %hone.0) {axis = 1}", 13},
+    {9, "Split", "x", "y z", "axis:1 split=1,3", "", "",
+     "= {1, 3}|Split@18(%x, %hone.0) {axis = 1}", 13},
     {13, "Split", "x", "y z", "axis:1", "", "", "Split@18(%x) {axis = 1, num_outputs = 2}", 18},
     {9, "TopK", "x", "y z", "k:2", "", "", "= {2}|TopK@11(%x, %hone.0)", 10},
     {7, "Softmax", "x", "y", "axis:3", "", "", "Softmax@13(%x) {axis = -1}", 11},
-    {11, "Softmax", "x", "y", "axis:1", "", "", "Shape@|(%x)|Flatten@|(%x) {axis = 1}|Softmax@13(|{axis = -1}|%y |Reshape@", 11},
-    {7, "Upsample", "x", "y", "", "mode=nearest", "scales=1,1,2,2", "Resize@13(%x, _, %hone.0) {mode = \"nearest\", coordinate_transformation_mode = \"asymmetric\", nearest_mode = \"floor\"}", 13},
-    {10, "RoiAlign", "x r b", "y", "", "", "", "coordinate_transformation_mode = \"output_half_pixel\"", 16},
-    {16, "GridSample", "x g", "y", "", "mode=bicubic", "", "GridSample@20(%x, %g) {mode = \"cubic\"}", 20},
+    {11, "Softmax", "x", "y", "axis:1", "", "",
+     "Shape@|(%x)|Flatten@|(%x) {axis = 1}|Softmax@13(|{axis = -1}|%y |Reshape@", 11},
+    {7, "Upsample", "x", "y", "", "mode=nearest", "scales=1,1,2,2",
+     "Resize@13(%x, _, %hone.0) {mode = \"nearest\", coordinate_transformation_mode = "
+     "\"asymmetric\", nearest_mode = \"floor\"}",
+     13},
+    {10, "RoiAlign", "x r b", "y", "", "", "",
+     "coordinate_transformation_mode = \"output_half_pixel\"", 16},
+    {16, "GridSample", "x g", "y", "", "mode=bicubic", "",
+     "GridSample@20(%x, %g) {mode = \"cubic\"}", 20},
     {17, "DFT", "x", "y", "axis:2", "", "", "= {2}|DFT@20(%x, _, %hone.0)", 20},
     {9, "Scatter", "x i u", "y", "axis:1", "", "", "ScatterElements@11(%x, %i, %u) {axis = 1}", 11},
-    {8, "BatchNormalization", "x w w w w", "y", "spatial:1", "", "", "BatchNormalization@14(%x, %w, %w, %w, %w)", 9},
+    {8, "BatchNormalization", "x w w w w", "y", "spatial:1", "", "",
+     "BatchNormalization@14(%x, %w, %w, %w, %w)", 9},
     // Forms that did not change keep the file's opset.
     {9, "Relu", "x", "y", "", "", "", "Relu@7(%x)", 9},
     {9, "Add", "x x", "y", "", "", "", "Add@7(%x, %x)", 9},
@@ -61,10 +73,14 @@ static void put_list(hn_wire_out *w, const char *list, bool floats) {
             if (*end != ',') break;
         }
         bool list_of_floats = floats && strcmp(name, "scales") == 0;
-        if (list_of_floats) om_floats(w, name, reals, count);
-        else if (floats) om_float(w, name, reals[0]);
-        else if (single) om_int(w, name, values[0]);
-        else om_ints(w, name, values, count);
+        if (list_of_floats)
+            om_floats(w, name, reals, count);
+        else if (floats)
+            om_float(w, name, reals[0]);
+        else if (single)
+            om_int(w, name, values[0]);
+        else
+            om_ints(w, name, values, count);
         while (*list == ' ')
             list++;
     }

@@ -24,8 +24,8 @@ static void drop_unused(hn_module *module) {
     }
 }
 
-// Unnamed dims have numbers that mean nothing, and a file cannot hold terms over them: every dim with
-// one in it becomes "?".
+// Unnamed dims have numbers that mean nothing, and a file cannot hold terms over them: every dim
+// with one in it becomes "?".
 static void append_normal(hn_str *out, const char *text) {
     while (*text) {
         size_t plain = strcspn(text, "[");
@@ -55,7 +55,8 @@ static hone_status text_of(hone_error *err, const hn_module *module, hn_str *out
     return HONE_OK;
 }
 
-// Writes the module to `out`, reads that, compares the text forms and the bytes of a second writing.
+// Writes the module to `out`, reads that, compares the text forms and the bytes of a second
+// writing.
 static hone_status check(hone_error *err, hn_module *module, const char *out,
                          const hn_onnx_options *options) {
     hn_str first = {0}, second = {0};
@@ -105,9 +106,12 @@ static int tool(void) {
         if (loaded) status = check(&err, module, out, &options);
         hn_module_free(module);
         hone_error_format(&err, text, sizeof text);
-        if (status == HONE_OK) printf("ok %s\n", in);
-        else if (status == HONE_ERR_UNSUPPORTED && !loaded) printf("unsupported %s: %s\n", in, text);
-        else printf("failed %s: %s\n", in, text), failed = 1;
+        if (status == HONE_OK)
+            printf("ok %s\n", in);
+        else if (status == HONE_ERR_UNSUPPORTED && !loaded)
+            printf("unsupported %s: %s\n", in, text);
+        else
+            printf("failed %s: %s\n", in, text), failed = 1;
     }
     return failed;
 }
@@ -205,8 +209,10 @@ static void test_metadata(void **state) {
     hn_wire_begin(&w, 2);
     for (int i = 0; i < 2; i++) {
         hn_wire_begin(&w, 1);
-        if (i) hn_wire_put_int(&w, 1, 3);
-        else hn_wire_put_text(&w, 2, "batch size");
+        if (i)
+            hn_wire_put_int(&w, 1, 3);
+        else
+            hn_wire_put_text(&w, 2, "batch size");
         hn_wire_put_text(&w, 3, i ? "DATA_CHANNEL" : "DATA_BATCH");
         hn_wire_end(&w);
     }
@@ -310,13 +316,19 @@ static void test_storage_forms(void **state) {
                 d[k] = (double)k_cases[i].values[k];
             }
             uint32_t field = k_cases[i].field;
-            if (field == 4 && packed) hn_wire_put_floats(&w, 4, f, 3);
-            else if (field == 10 && packed) hn_wire_put_bytes(&w, 10, d, sizeof d);
-            else if (packed) hn_wire_put_ints(&w, field, k_cases[i].values, count);
+            if (field == 4 && packed)
+                hn_wire_put_floats(&w, 4, f, 3);
+            else if (field == 10 && packed)
+                hn_wire_put_bytes(&w, 10, d, sizeof d);
+            else if (packed)
+                hn_wire_put_ints(&w, field, k_cases[i].values, count);
             for (int k = 0; k < count && !packed; k++) {
-                if (field == 4) hn_wire_put_float(&w, 4, f[k]);
-                else if (field == 10) hn_wire_put_bytes(&w, 10, &d[k], 8); // a chunk of one
-                else hn_wire_put_int(&w, field, k_cases[i].values[k]);
+                if (field == 4)
+                    hn_wire_put_float(&w, 4, f[k]);
+                else if (field == 10)
+                    hn_wire_put_bytes(&w, 10, &d[k], 8); // a chunk of one
+                else
+                    hn_wire_put_int(&w, field, k_cases[i].values[k]);
             }
             hn_wire_end(&w);
             om_node(&w, "Identity", "w", "y");
@@ -358,8 +370,8 @@ static void test_sparse(void **state) {
     hn_module_free(module);
 }
 
-// Absent inputs keep their place; nodes may come in any order; a shadowed name in a sub-graph is not
-// the outer one. Field reports 11, 16.
+// Absent inputs keep their place; nodes may come in any order; a shadowed name in a sub-graph is
+// not the outer one. Field reports 11, 16.
 static void test_graphs(void **state) {
     (void)state;
     hn_wire_out w = {0};
@@ -374,7 +386,7 @@ static void test_graphs(void **state) {
     om_node_begin(&w, 1, "If", "c", "y");
     for (int i = 0; i < 2; i++) {
         om_graph_begin(&w, i ? "else_branch" : "then_branch");
-        om_node(&w, "Abs", "n", "t"); // captured n; the same inner names in both branches
+        om_node(&w, "Abs", "n", "t");  // captured n; the same inner names in both branches
         om_node(&w, "Relu", "t", "r"); // hides the outer r
         om_value(&w, 12, i ? "n" : "r", HN_F32, NULL); // an outer value as output
         om_end(&w);
@@ -618,11 +630,16 @@ int main(int argc, char **argv) {
     (void)argv;
     if (argc > 1) return tool();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_weights_as_inputs), cmocka_unit_test(test_metadata),
-        cmocka_unit_test(test_declared_dims),     cmocka_unit_test(test_storage_forms),
-        cmocka_unit_test(test_sparse),            cmocka_unit_test(test_graphs),
-        cmocka_unit_test(test_constants),         cmocka_unit_test(test_functions),
-        cmocka_unit_test(test_external_data),     cmocka_unit_test(test_failed_save),
+        cmocka_unit_test(test_weights_as_inputs),
+        cmocka_unit_test(test_metadata),
+        cmocka_unit_test(test_declared_dims),
+        cmocka_unit_test(test_storage_forms),
+        cmocka_unit_test(test_sparse),
+        cmocka_unit_test(test_graphs),
+        cmocka_unit_test(test_constants),
+        cmocka_unit_test(test_functions),
+        cmocka_unit_test(test_external_data),
+        cmocka_unit_test(test_failed_save),
         cmocka_unit_test(test_save_out_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -44,15 +44,17 @@ static void test_broken_fields(void **state) {
         size_t count;
         const char *why;
     } k_cases[] = {
-        {"\x0b\x0c", 2, "groups"},                         // start and end group
-        {"\x00\x01", 2, "field number"},                   // field 0
+        {"\x0b\x0c", 2, "groups"},                           // start and end group
+        {"\x00\x01", 2, "field number"},                     // field 0
         {"\x80\x80\x80\x80\x80\x01\x00", 7, "field number"}, // field number of 32 bits
-        {"\x0a\x05" "abc", 5, "longer than"},              // length beyond the end
+        {"\x0a\x05"
+         "abc",
+         5, "longer than"}, // length beyond the end
         {"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", 11, "longer than"}, // 2^64-1
-        {"\x0d\x01\x02", 3, "ends inside"},                // fixed32 cut
-        {"\x09\x01\x02\x03", 4, "ends inside"},            // fixed64 cut
-        {"\x0e\x01", 2, "wire type"},                      // type 6
-        {"\x08", 1, "ends inside"},                        // no value
+        {"\x0d\x01\x02", 3, "ends inside"},                                  // fixed32 cut
+        {"\x09\x01\x02\x03", 4, "ends inside"},                              // fixed64 cut
+        {"\x0e\x01", 2, "wire type"},                                        // type 6
+        {"\x08", 1, "ends inside"},                                          // no value
     };
     for (size_t i = 0; i < HN_COUNT_OF(k_cases); i++) {
         hone_error err = {0};
@@ -84,7 +86,8 @@ static void test_messages(void **state) {
     wire = (hn_wire){(const uint8_t *)k_bad, (const uint8_t *)k_bad + 3};
     assert_int_equal(hn_pb_read_tensor(&err, &arena, wire, &tensor), HONE_ERR_FORMAT);
     assert_non_null(strstr(err.text, "tensor.data_type"));
-    static const char k_floats[] = "\x22\x03" "abc"; // packed floats of 3 bytes
+    static const char k_floats[] = "\x22\x03"
+                                   "abc"; // packed floats of 3 bytes
     wire = (hn_wire){(const uint8_t *)k_floats, (const uint8_t *)k_floats + 5};
     assert_int_equal(hn_pb_read_tensor(&err, &arena, wire, &tensor), HONE_ERR_FORMAT);
     assert_non_null(strstr(err.text, "multiple of 4"));
@@ -114,7 +117,11 @@ static void test_writer(void **state) {
     size_t bytes;
     assert_int_equal(hn_file_read(&err, path, 4096, &data, &bytes), HONE_OK);
     assert_int_equal(bytes, 322);
-    assert_memory_equal(data, "\x0a\xbc\x02\x10\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01\x1a\x00\x22\xac\x02" "big", 22);
+    assert_memory_equal(
+        data,
+        "\x0a\xbc\x02\x10\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01\x1a\x00\x22\xac\x02"
+        "big",
+        22);
     assert_memory_equal(data + 319, "\x2a\x01x", 3);
     hn_free(data);
     remove(path);

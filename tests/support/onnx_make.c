@@ -39,7 +39,9 @@ void om_node_begin(hn_wire_out *w, uint32_t field, const char *op, const char *i
     if (dot) hn_wire_put_bytes(w, 7, op, (size_t)(dot - op));
 }
 
-void om_end(hn_wire_out *w) { hn_wire_end(w); }
+void om_end(hn_wire_out *w) {
+    hn_wire_end(w);
+}
 
 void om_node(hn_wire_out *w, const char *op, const char *inputs, const char *outputs) {
     om_node_begin(w, 1, op, inputs, outputs);
@@ -95,8 +97,7 @@ void om_graph_begin(hn_wire_out *w, const char *name) {
     hn_wire_put_text(w, 2, name);
 }
 
-void om_value(hn_wire_out *w, uint32_t field, const char *name, hn_dtype dtype,
-              const char *dims) {
+void om_value(hn_wire_out *w, uint32_t field, const char *name, hn_dtype dtype, const char *dims) {
     hn_wire_begin(w, field);
     hn_wire_put_text(w, 1, name);
     hn_wire_begin(w, 2);
@@ -108,8 +109,10 @@ void om_value(hn_wire_out *w, uint32_t field, const char *name, hn_dtype dtype,
             size_t length = strcspn(dims, " ");
             int64_t value;
             hn_wire_begin(w, 1);
-            if (hn_parse_i64((hn_slice){dims, length}, &value)) hn_wire_put_int(w, 1, value);
-            else if (*dims != '?') hn_wire_put_bytes(w, 2, dims, length);
+            if (hn_parse_i64((hn_slice){dims, length}, &value))
+                hn_wire_put_int(w, 1, value);
+            else if (*dims != '?')
+                hn_wire_put_bytes(w, 2, dims, length);
             hn_wire_end(w);
             dims += length;
             while (*dims == ' ')
@@ -174,7 +177,9 @@ uint8_t *om_finish(hn_wire_out *w, size_t *out_bytes) {
     return data;
 }
 
-static void free_bytes(void *data) { hn_free(data); }
+static void free_bytes(void *data) {
+    hn_free(data);
+}
 
 hone_status om_parse_bytes(hone_error *err, const void *data, size_t bytes, const char *folder,
                            const hn_onnx_options *options, hn_module **out_module) {

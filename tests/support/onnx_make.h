@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Builds small ONNX files for tests, good and broken ones, field by field.
 //
-// A file is written in one go: om_model, then what belongs to the graph, then om_finish. Names in one
-// argument are separated by blanks; "-" is an absent one.
+// A file is written in one go: om_model, then what belongs to the graph, then om_finish. Names in
+// one argument are separated by blanks; "-" is an absent one.
 #ifndef HN_TEST_ONNX_MAKE_H
 #define HN_TEST_ONNX_MAKE_H
 #include "onnx/onnx.h"
@@ -19,7 +19,8 @@ void om_float(hn_wire_out *w, const char *name, float value);
 void om_string(hn_wire_out *w, const char *name, const char *value);
 void om_ints(hn_wire_out *w, const char *name, const int64_t *values, int count);
 void om_floats(hn_wire_out *w, const char *name, const float *values, int count);
-void om_ref(hn_wire_out *w, const char *name, const char *of, int type); // of a function's attribute
+void om_ref(hn_wire_out *w, const char *name, const char *of,
+            int type);                                      // of a function's attribute
 void om_graph_begin(hn_wire_out *w, const char *attribute); // closed by two om_end
 // dims: "2 N ?"; "" is a scalar, NULL an unknown rank. field 11 input, 12 output, 13 value_info.
 void om_value(hn_wire_out *w, uint32_t field, const char *name, hn_dtype dtype, const char *dims);
