@@ -551,38 +551,77 @@ static void unglue_affinity(text_reader *reader, const text_row *row, row_values
                             (int)(text.length - at), text.data + at);
 }
 
-// The last row of a text that was cut off: its last value may have lost digits unless another row has
-// the same.
-static void doubt_last_value(text_reader *reader, row_values *all) {
-    size_t count = reader->rows.count;
-    const text_row *last = reader->rows.data[count - 1];
-    if (!card_row(last) || last->last_is_cell) return;
-    value *doubtful = NULL;
-    text_title title = TITLE_OTHER;
+static bool same_text(hn_slice a, hn_slice b) {
+    return a.length == b.length && memcmp(a.data, b.data, a.length) == 0;
+}
+
+// The value of a row that was printed last, and its title; NULL if it has none.
+static value *last_value(const text_reader *reader, row_values *values, text_title *out_title) {
+    value *last = NULL;
     for (int t = 0; t < reader->header.title_count; t++) {
-        value *v = &all[count - 1].of[reader->header.titles[t]];
+        value *v = &values->of[reader->header.titles[t]];
         if (v->state != VALUE_GIVEN) continue;
-        doubtful = v;
-        title = reader->header.titles[t];
+        last = v;
+        *out_title = reader->header.titles[t];
     }
-    // With fewer values than columns the first one is the only one that can be bound.
-    if (!doubtful && last->tail_count && reader->header.title_count) {
-        title = reader->header.titles[last->tail_count - 1];
-        doubtful = &all[count - 1].of[title];
-        *doubtful = (value){VALUE_GIVEN, last->tail[last->tail_count - 1].text};
-    }
-    if (!doubtful) return;
-    for (size_t i = 0; i + 1 < count; i++) {
+    return last;
+}
+
+// True if the value may have lost digits, as far as the other rows tell: none has the same, or one goes on
+// where it ends.
+static bool looks_cut(const text_reader *reader, const row_values *all, size_t at, text_title title,
+                      hn_slice text, bool none_is_enough) {
+    bool longer = false;
+    for (size_t i = 0; i < reader->rows.count; i++) {
         const value *other = &all[i].of[title];
-        if (other->state == VALUE_GIVEN && other->text.length == doubtful->text.length &&
-            memcmp(other->text.data, doubtful->text.data, other->text.length) == 0)
-            return;
+        if (i == at || other->state != VALUE_GIVEN) continue;
+        if (same_text(other->text, text)) return false;
+        longer |= other->text.length > text.length &&
+                  memcmp(other->text.data, text.data, text.length) == 0;
     }
-    hn_place_machine_damage(reader->machine,
-                            "the text is cut off in row %s: its last value '%.*s' may have lost digits "
-                            "and is taken as unknown",
-                            last->label, (int)doubtful->text.length, doubtful->text.data);
-    *doubtful = (value){VALUE_LOST, {"", 0}};
+    return longer || none_is_enough;
+}
+
+static void say_cut(hn_place_machine *machine, const text_row *row) {
+    hn_slice text = row->tail[row->tail_count - 1].text;
+    hn_place_machine_damage(machine,
+                            "the text is cut off in row %s: its last value '%.*s' may have lost digits and is "
+                            "taken as unknown",
+                            row->label, (int)text.length, text.data);
+}
+
+// Where the text was cut off or clipped at its right edge, values that end there are doubtful: in its last
+// row (all the more if other rows have more values, or rows are missing), and with a clipped edge in every
+// row that is as long as the longest line.
+static void doubt_last_values(text_reader *reader, row_values *all, bool rows_missing) {
+    size_t count = reader->rows.count;
+    int widest = reader->header.length, most = 0;
+    bool edge = reader->header.cut_off;
+    hn_place_cpuset list;
+    for (size_t i = 0; i < count; i++) {
+        if (reader->rows.data[i]->length > widest) widest = reader->rows.data[i]->length;
+        if (reader->rows.data[i]->tail_count > most) most = reader->rows.data[i]->tail_count;
+    }
+    // A list that is broken at the edge shows that the edge was clipped.
+    for (size_t i = 0; i < count; i++) {
+        const text_row *row = reader->rows.data[i];
+        if (row->length != widest || !row->tail_count) continue;
+        hn_slice text = row->tail[row->tail_count - 1].text;
+        edge |= !hn_slice_eq(text, "N/A") && !hn_place_cpuset_parse(text, &list);
+    }
+    for (size_t i = 0; i < count; i++) {
+        const text_row *row = reader->rows.data[i];
+        bool last = i + 1 == count, clipped = edge && row->length == widest;
+        text_title title = TITLE_OTHER;
+        if (!card_row(row) || row->last_is_cell || !row->tail_count || (!last && !clipped)) continue;
+        value *v = last_value(reader, &all[i], &title);
+        if (!v && last && rows_missing) say_cut(reader->machine, row); // too few values to bind any
+        if (!v || hn_slice_eq(v->text, "N/A")) continue;
+        bool sure = last && (rows_missing || row->tail_count < most);
+        if (!clipped && !looks_cut(reader, all, i, title, v->text, sure)) continue;
+        say_cut(reader->machine, row);
+        *v = (value){VALUE_LOST, {"", 0}};
+    }
 }
 
 // A list that is the end of another card's list on the same node lost its first characters.
@@ -696,13 +735,23 @@ static hn_status take_values(hone_error *err, text_reader *reader) {
     remarks *notes = hn_arena_zalloc(&machine->arena, sizeof *notes);
     int lowest = HN_PLACE_CPUS_MAX;
     if (!all || !notes) HN_NOMEM(err, "topology text");
-    if (!reader->header.title_count) return HONE_OK;
+    if (!reader->header.title_count) {
+        for (size_t i = 0; i < count; i++)
+            if (reader->rows.data[i]->tail_count)
+                hn_place_machine_damage(machine, "the rows have values (such as '%.*s' in row %s) that no column "
+                                                 "of the header names: left out",
+                                        (int)reader->rows.data[i]->tail[0].text.length,
+                                        reader->rows.data[i]->tail[0].text.data, reader->rows.data[i]->label);
+        return HONE_OK;
+    }
     for (size_t i = 0; i < count; i++) {
         const text_row *row = reader->rows.data[i];
         if (card_row(row) && !bind_values(reader, row, &all[i])) unglue_affinity(reader, row, &all[i]);
     }
-    bool rows_missing = count < (size_t)machine->device_count;
-    if (rows_missing) doubt_last_value(reader, all);
+    doubt_last_values(reader, all, count < (size_t)machine->device_count);
+    bool some[TITLE_OTHER + 1] = {false};
+    for (size_t i = 0; i < count; i++)
+        for (int t = 0; t <= TITLE_OTHER; t++) some[t] |= all[i].of[t].state == VALUE_GIVEN;
     for (size_t i = 0; i < count; i++) {
         const value *v = &all[i].of[TITLE_GPU_NUMA];
         int g = find_device(machine, reader->rows.data[i]->label);
@@ -721,6 +770,10 @@ static hn_status take_values(hone_error *err, text_reader *reader) {
         bool lacks = false;
         for (int t = 0; t < reader->header.title_count; t++)
             lacks |= all[i].of[reader->header.titles[t]].state == VALUE_LOST;
+        // Empty while other cards have a value: lost, but for a CPU list beside a node (a job's cpuset).
+        lacks |= some[TITLE_NUMA] && all[i].of[TITLE_NUMA].state == VALUE_EMPTY;
+        lacks |= some[TITLE_CPUS] && all[i].of[TITLE_CPUS].state == VALUE_EMPTY &&
+                 all[i].of[TITLE_NUMA].state != VALUE_GIVEN;
         if (lacks) note(notes, REMARK_LOST, g, (hn_slice){"", 0});
     }
     say_remarks(machine, notes);

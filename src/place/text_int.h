@@ -24,7 +24,8 @@ typedef struct text_header {
     int title_columns[TEXT_TITLES_MAX];
     int title_count;
     int glued;     // tokens that had to be cut into several names
-    bool cut_off;  // the last title is only the beginning of one
+    bool cut_off;  // the last word is only the beginning of one
+    int length;    // of the header's text without trailing blanks
 } text_header;
 
 typedef struct text_row {
@@ -42,6 +43,7 @@ typedef struct text_row {
     const char *junk;      // the first token that is no cell and no value, NULL if none
     bool wrapped_badly;    // pieces of a wrapped row could be joined in two ways
     bool last_is_cell;     // the row's text ends with a cell
+    int length;            // of the row's text without trailing blanks
     int line;              // number in the source
 } text_row;
 

@@ -47,7 +47,8 @@ size_t hn_place_text_device(hn_slice text, bool loose) {
         digit |= isdigit(c) != 0;
         if (!islower(c) && !isdigit(c) && c != '_' && c != '-' && c != '.') return 0;
     }
-    return digit && text.length > 2 && islower((unsigned char)text.data[0]) ? text.length : 0;
+    if (!digit || text.length < 3 || !islower((unsigned char)text.data[0])) return 0;
+    return isalnum((unsigned char)text.data[text.length - 1]) ? text.length : 0; // "mlx5_" lost its number
 }
 
 static bool whole_device(hn_slice text) {
@@ -102,7 +103,10 @@ static bool read_titles(hn_slice line, size_t at, text_header *header) {
             row = begun;
         }
         if (row == HN_COUNT_OF(k_titles) || header->title_count == TEXT_TITLES_MAX) return false;
-        header->titles[header->title_count] = k_titles[row].title;
+        text_title title = k_titles[row].title;
+        for (int i = 0; i < header->title_count && title == TITLE_NUMA; i++)
+            if (header->titles[i] == TITLE_NUMA) title = TITLE_GPU_NUMA; // "GPU NUMA ID" without its GPU
+        header->titles[header->title_count] = title;
         header->title_columns[header->title_count++] = columns[pos];
         pos += header->cut_off ? (int)left : (int)strlen(k_titles[row].text);
     }
@@ -129,7 +133,7 @@ static bool device_start(hn_slice token) {
     static const char *const k_starts[] = {"GPU", "NIC", "mlx"};
     for (size_t i = 0; i < HN_COUNT_OF(k_starts); i++)
         if (token.length <= 3 && strncmp(token.data, k_starts[i], token.length) == 0) return true;
-    return false;
+    return islower((unsigned char)token.data[0]) && hn_place_text_device(token, true) == 0;
 }
 
 bool hn_place_text_header(text_reader *reader, hn_slice line, text_header *out_header) {
@@ -168,6 +172,8 @@ bool hn_place_text_header(text_reader *reader, hn_slice line, text_header *out_h
         }
     }
     if (!header.device_count) return false;
+    header.length = (int)line.length;
+    while (header.length && strchr(" \t\r", line.data[header.length - 1])) header.length--;
     *out_header = header;
     return true;
 }
@@ -251,8 +257,11 @@ static bool could_be_code(hn_slice text) {
         if (!isupper((unsigned char)text.data[i]) && !isdigit((unsigned char)text.data[i])) return false;
     for (size_t i = 0; i < HN_COUNT_OF(k_not); i++)
         if (hn_slice_eq(text, k_not[i])) return false;
-    for (size_t i = 0; i < HN_COUNT_OF(k_known); i++) // the beginning of a code that was cut
-        if (strncmp(k_known[i], text.data, text.length) == 0) return false;
+    for (size_t i = 0; i < HN_COUNT_OF(k_known); i++) {
+        // The beginning of a code that was cut, or a code with the beginning of the next one.
+        size_t length = strlen(k_known[i]);
+        if (strncmp(k_known[i], text.data, text.length < length ? text.length : length) == 0) return false;
+    }
     return true;
 }
 
@@ -345,11 +354,17 @@ bool hn_place_text_is_row(text_reader *reader, hn_slice line) {
     return find_label(reader, line, &label, &length, &at);
 }
 
+static size_t trimmed_length(hn_slice line) {
+    while (line.length && strchr(" \t\r", line.data[line.length - 1])) line.length--;
+    return line.length;
+}
+
 static bool parse_row(text_reader *reader, hn_slice line, int expected, text_row *out) {
     text_token label, token;
     size_t length, at, cells_end;
     *out = (text_row){.label = NULL};
-    line.length = (size_t)(hn_slice_trim(line).data + hn_slice_trim(line).length - line.data);
+    line.length = trimmed_length(line);
+    out->length = (int)line.length;
     if (!find_label(reader, line, &label, &length, &at)) return false;
     out->label = hn_arena_strndup(&reader->machine->arena, label.text.data, length);
     if (!out->label) return false;
@@ -370,7 +385,10 @@ static bool parse_row(text_reader *reader, hn_slice line, int expected, text_row
             }
             // A code that nobody explains: only between cells, never as the row's last word.
             hn_place_link link;
-            if (could_be_code(token.text) && reader->legend.count < 64) {
+            text_token next;
+            size_t after = at;
+            if (could_be_code(token.text) && hn_place_text_token(line, &after, &next) &&
+                reader->legend.count < 64) {
                 const char *copy =
                     hn_arena_strndup(&reader->machine->arena, token.text.data, token.text.length);
                 if (copy && hn_vec_push(&reader->legend, copy) &&

@@ -75,6 +75,14 @@ static const trap k_traps[] = {
     {"text cut in a cell that could be longer", "      GPU0  GPU1  GPU2  NUMA Affinity\nGPU0   X    NV12  NV12  0\n"
                                                "GPU1  NV12   X    NV1\n",
      3, 0, false, "0,?,?", "?|?|?", "X NV12 NV12 / NV12 X NV1 / ? ? ?", "missing", NULL},
+    {"right edge clipped inside the header's last word", "      GPU0  GPU1  CPU Affi\nGPU0   X    NV8   0-31\nGPU1  NV8    X    32-63,96\n",
+     2, 0, false, "?,?", "0-31|?", TWO_CELLS, "may have lost digits", NULL},
+    {"last row's values gone", "      GPU0  GPU1  CPU Affinity  NUMA Affinity\nGPU0   X    NV8   0-31  0\nGPU1  NV8    X\n",
+     2, 0, false, "0,?", "0-31|?", TWO_CELLS, "cannot be told apart or are cut off", NULL},
+    {"last row cut in a code", "      GPU0  NIC0  NIC1\nGPU0   X    PIX   SYS\nNIC0  PIX    X    SYSN\n",
+     1, 2, false, "?", "?", "X PIX SYS / PIX X ? / ? ? ?", "2 of 3 cells", NULL},
+    {"values without a column", "      GPU0  GPU1\nGPU0   X    NV8   0-31  0\nGPU1  NV8    X    32-63  1\n",
+     2, 0, true, "?,?", "?|?", TWO_CELLS, "no column of the header names", NULL},
     {"row cut in the middle", "      GPU0  GPU1  GPU2\nGPU0   X    PIX   SYS\nGPU1  PIX    X    SYS\nGPU2  SYS\n",
      3, 0, false, "?,?,?", "?|?|?", "X PIX SYS / PIX X SYS / SYS ? ?", "2 of 3 cells|1 of 3 cells", NULL},
     {"a cell lost before the diagonal", "      GPU0  GPU1  GPU2 NUMA Affinity\nGPU0   X    PIX   SYS 0\n"
