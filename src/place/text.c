@@ -257,17 +257,22 @@ static bool may_be_longer(hn_place_link link) {
 // Which cells of a row are certain: [from, to) of the header's columns, the row's first of them being
 // `first`. A whole row is all of it. In a row that lost cells the X on the diagonal tells on which
 // side the loss is.
-static void certain_range(const text_row *row, int self, int columns, bool at_end, int *out_first,
-                          int *out_from, int *out_to) {
+static void certain_range(const text_row *row, int self, int columns, int *out_first, int *out_from,
+                          int *out_to) {
     int lost = columns - row->cell_count, x = -1;
     *out_first = *out_from = 0;
     *out_to = row->cell_count;
-    if (lost == 0) return;
+    bool short_code = row->ends_text && row->last_is_cell && row->cell_count &&
+                      may_be_longer(row->cells[row->cell_count - 1]);
+    if (lost == 0) {
+        *out_to -= short_code;
+        return;
+    }
     for (int i = 0; i < row->cell_count; i++)
         if (row->cells[i].kind == HN_LINK_SELF) x = i;
-    if (at_end && (x < 0 || x == self)) { // the text ends in this row: what is there is its beginning
-        if (row->cell_count && row->last_is_cell && may_be_longer(row->cells[row->cell_count - 1]))
-            (*out_to)--;
+    // The text ends in this row, in its cells: what is there is its beginning.
+    if (row->ends_text && row->last_is_cell && (x == self || (x < 0 && row->cell_count <= self))) {
+        *out_to -= short_code;
         return;
     }
     if (x >= 0 && x == self - lost) { // all loss is before the diagonal
@@ -281,8 +286,7 @@ static void certain_range(const text_row *row, int self, int columns, bool at_en
     }
 }
 
-static void fill_row(text_reader *reader, const text_row *row, bool last, bool seen,
-                     const int *column_device) {
+static void fill_row(text_reader *reader, const text_row *row, bool seen, const int *column_device) {
     hn_place_machine *machine = reader->machine;
     int columns = reader->header.device_count, device = find_device(machine, row->label);
     int self = -1, first, from, to;
@@ -294,14 +298,20 @@ static void fill_row(text_reader *reader, const text_row *row, bool last, bool s
         machine->complete = false;
         return;
     }
-    certain_range(row, self, columns, last, &first, &from, &to);
+    certain_range(row, self, columns, &first, &from, &to);
     for (int i = from; i < to; i++)
         set_cell(machine, device, column_device[i], row->cells[first + i - from], seen);
     if (row->cell_count < columns) {
         hn_place_machine_damage(machine, "row %s (line %d) has %d of %d cells%s: %s", row->label,
                                 row->line, row->cell_count, columns,
-                                last ? ", the text was cut off in it" : "",
+                                row->ends_text ? ", the text was cut off in it" : "",
                                 to > from ? "the others are unknown" : "none of them is certain");
+        machine->complete = false;
+    }
+    if (row->cell_count == columns && to < columns) {
+        hn_place_machine_damage(machine, "the text is cut off in row %s: its last cell may have lost digits and is "
+                                         "unknown",
+                                row->label);
         machine->complete = false;
     }
     hn_place_link diagonal = device >= 0 ? hn_place_cell(machine, device, device) : (hn_place_link){0};
@@ -368,8 +378,7 @@ static hn_status fill_matrix(hone_error *err, text_reader *reader) {
     report_glue(reader);
     for (size_t i = 0; i < reader->rows.count; i++) {
         int device = find_device(machine, reader->rows.data[i]->label);
-        fill_row(reader, reader->rows.data[i], i + 1 == reader->rows.count, has_row[device],
-                 column_device);
+        fill_row(reader, reader->rows.data[i], has_row[device], column_device);
         has_row[device] = true;
     }
     for (int d = 0; d < machine->device_count; d++)
@@ -427,6 +436,19 @@ static bool bind_by_tabs(const text_header *header, const text_row *row, row_val
     return true;
 }
 
+// By how many characters the row's cells stand right of the header's; false where they do not all agree.
+static bool row_shift(const text_header *header, const text_row *row, int *out_shift) {
+    int compared = 0;
+    if (row->cell_count != header->device_count) return false;
+    for (int c = 0; c < row->cell_count; c++) {
+        if (row->cells[c].kind == HN_LINK_SELF || row->cell_columns[c] < 0) continue;
+        int moved = row->cell_columns[c] - header->device_columns[c];
+        if (compared++ && moved != *out_shift) return false;
+        *out_shift = moved;
+    }
+    return compared > 1;
+}
+
 // The columns in which the values of this row start: those of a row that has all values and the same
 // layout, else the header's, moved by as much as the row's cells are.
 static bool value_columns(const text_reader *reader, const text_row *row, int *columns) {
@@ -444,16 +466,22 @@ static bool value_columns(const text_reader *reader, const text_row *row, int *c
         for (int t = 0; t < header->title_count; t++) columns[t] = other->tail[t].column;
         if (same) return true;
     }
-    int shift = 0, compared = 0;
-    if (row->cell_count != header->device_count) return false;
-    for (int c = 0; c < row->cell_count; c++) {
-        if (row->cells[c].kind == HN_LINK_SELF || row->cell_columns[c] < 0) continue;
-        int moved = row->cell_columns[c] - header->device_columns[c];
-        if (compared++ && moved != shift) return false;
-        shift = moved;
-    }
+    int shift = 0;
+    if (!row_shift(header, row, &shift)) return false;
     for (int t = 0; t < header->title_count; t++) columns[t] = header->title_columns[t] + shift;
-    return compared > 1;
+    return true;
+}
+
+// A lone number under "CPU Affinity" that stands a tab stop away from it belongs to a column whose title
+// was clipped.
+static bool misplaced_number(const text_header *header, const text_row *row) {
+    hn_slice text = row->tail_count ? row->tail[0].text : (hn_slice){"", 0};
+    int shift = 0;
+    if (row->tabs || header->titles[0] != TITLE_CPUS || !text.length || row->tail[0].column < 0 ||
+        memchr(text.data, '-', text.length) || memchr(text.data, ',', text.length) ||
+        !row_shift(header, row, &shift))
+        return false;
+    return row->tail[0].column - header->title_columns[0] - shift >= 6;
 }
 
 // By exact position. A lone number under "CPU Affinity" with nothing under "NUMA Affinity" fits both.
@@ -483,6 +511,7 @@ static bool bind_values(const text_reader *reader, const text_row *row, row_valu
     for (int t = 0; t < header->title_count; t++) values->of[header->titles[t]].state = VALUE_LOST;
     if (row->junk || row->cell_count > header->device_count || row->wrapped_badly) return false;
     if (bind_by_tabs(header, row, values)) return true;
+    if (row->tail_count == header->title_count && misplaced_number(header, row)) return false;
     if (row->tail_count == header->title_count) {
         for (int t = 0; t < header->title_count; t++)
             give(values, header->titles[t], row->tail[t].text);
@@ -611,7 +640,7 @@ static void doubt_last_values(text_reader *reader, row_values *all, bool rows_mi
     }
     for (size_t i = 0; i < count; i++) {
         const text_row *row = reader->rows.data[i];
-        bool last = i + 1 == count, clipped = edge && row->length == widest;
+        bool last = row->ends_text, clipped = edge && row->length == widest;
         text_title title = TITLE_OTHER;
         if (!card_row(row) || row->last_is_cell || !row->tail_count || (!last && !clipped)) continue;
         value *v = last_value(reader, &all[i], &title);

@@ -43,6 +43,7 @@ typedef struct text_row {
     const char *junk;      // the first token that is no cell and no value, NULL if none
     bool wrapped_badly;    // pieces of a wrapped row could be joined in two ways
     bool last_is_cell;     // the row's text ends with a cell
+    bool ends_text;        // nothing but blank lines follows: the text may have been cut off here
     int length;            // of the row's text without trailing blanks
     int line;              // number in the source
 } text_row;

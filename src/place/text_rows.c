@@ -40,7 +40,7 @@ size_t hn_place_text_device(hn_slice text, bool loose) {
     size_t length = numbered(text, "GPU");
     if (!length) length = numbered(text, "NIC");
     if (!length) length = mellanox(text);
-    if (length || !loose) return length;
+    if (length || !loose || hn_slice_starts(text, "mlx")) return length;
     bool digit = false;
     for (size_t i = 0; i < text.length; i++) {
         unsigned char c = (unsigned char)text.data[i];
@@ -553,6 +553,9 @@ hn_status hn_place_text_row(hone_error *err, text_reader *reader, size_t line, i
         if (trial->label) *row = *trial;
     }
     row->line = (int)line + 1;
+    row->ends_text = true;
+    for (size_t i = next; i < reader->lines.count && row->ends_text; i++)
+        row->ends_text = trimmed_length(reader->lines.data[i]) == 0;
     *io_next = next;
     *out_row = row;
     return HONE_OK;

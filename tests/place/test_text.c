@@ -74,7 +74,7 @@ static const trap k_traps[] = {
      3, 0, false, "?,?,?", "0-23,48-71|?|?", "X NV6 NV6 / NV6 X NV6 / ? ? ?", "may have lost digits", NULL},
     {"text cut in a cell that could be longer", "      GPU0  GPU1  GPU2  NUMA Affinity\nGPU0   X    NV12  NV12  0\n"
                                                "GPU1  NV12   X    NV1\n",
-     3, 0, false, "0,?,?", "?|?|?", "X NV12 NV12 / NV12 X NV1 / ? ? ?", "missing", NULL},
+     3, 0, false, "0,?,?", "?|?|?", "X NV12 NV12 / NV12 X ? / ? ? ?", "last cell may have lost digits", NULL},
     {"right edge clipped inside the header's last word", "      GPU0  GPU1  CPU Affi\nGPU0   X    NV8   0-31\nGPU1  NV8    X    32-63,96\n",
      2, 0, false, "?,?", "0-31|?", TWO_CELLS, "may have lost digits", NULL},
     {"last row's values gone", "      GPU0  GPU1  CPU Affinity  NUMA Affinity\nGPU0   X    NV8   0-31  0\nGPU1  NV8    X\n",
