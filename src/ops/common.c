@@ -307,7 +307,12 @@ static bool is_packed(const hn_tensor *tensor) {
     return tensor && hn_dtype_bits(tensor->dtype) > 0 && hn_dtype_bits(tensor->dtype) < 8;
 }
 
+static hn_dtype opened_type(const hn_tensor *packed) {
+    return hn_dtype_is_signed(packed->dtype) && hn_dtype_is_int(packed->dtype) ? HN_I8 : HN_U8;
+}
+
 static void open_or_pack(const hn_tensor *from, hn_tensor *to, int bits, bool pack) {
+    bool is_signed = opened_type(from) == HN_I8;
     int64_t count = hn_tensor_count(from);
     int per_byte = 8 / bits;
     uint8_t mask = (uint8_t)((1 << bits) - 1);
@@ -319,7 +324,9 @@ static void open_or_pack(const hn_tensor *from, hn_tensor *to, int bits, bool pa
         if (pack)
             target[i / per_byte] |= (uint8_t)((source[i] & mask) << shift);
         else
-            target[i] = (uint8_t)(source[i / per_byte] >> shift) & mask;
+            target[i] = (uint8_t)((uint8_t)(source[i / per_byte] >> shift) & mask);
+        // A signed byte has the number's value: it may be an index.
+        if (!pack && is_signed && target[i] >> (bits - 1)) target[i] |= (uint8_t)~mask;
     }
 }
 
@@ -334,7 +341,7 @@ static hn_status move_packed(hone_error *err, const hn_call *call, hn_ref_fn fn,
     for (int i = 0; i < call->input_count; i++) {
         in[i] = call->inputs[i];
         if (!is_packed(in[i])) continue;
-        HN_TRY(hn_tensor_new(err, HN_U8, &in[i]->shape, &opened[i]));
+        HN_TRY(hn_tensor_new(err, opened_type(in[i]), &in[i]->shape, &opened[i]));
         open_or_pack(in[i], &opened[i], hn_dtype_bits(in[i]->dtype), false);
         in[i] = &opened[i];
     }
@@ -342,7 +349,7 @@ static hn_status move_packed(hone_error *err, const hn_call *call, hn_ref_fn fn,
         hn_tensor *wide = &opened[MAX_MOVE_IO + i];
         out[i] = call->outputs[i];
         if (!is_packed(out[i])) continue;
-        HN_TRY(hn_tensor_new(err, HN_U8, &out[i]->shape, wide));
+        HN_TRY(hn_tensor_new(err, opened_type(out[i]), &out[i]->shape, wide));
         out[i] = wide;
     }
     HN_TRY(fn(err, &inner));

@@ -236,11 +236,11 @@ hone_status hn_infer_scatter_nd(hone_error *err, hn_infer *ctx) {
         if (data->rank < 1 || indices->rank < 1 ||
             (hn_dim_is_const(last) && (last < 0 || last > data->rank)))
             HN_BAD_NODE(err, node, "the indices do not fit data of %d dims", data->rank);
-        for (int d = 0; updates->rank >= 0 && hn_dim_is_const(last) && d < updates->rank; d++) {
-            int64_t due = indices->rank - 1 + data->rank - last;
-            if (updates->rank != due)
-                HN_BAD_NODE(err, node, "the updates have %d dims where %lld are due",
-                            updates->rank, (long long)due);
+        int64_t due = hn_dim_is_const(last) ? indices->rank - 1 + data->rank - last : -1;
+        if (due >= 0 && updates->rank >= 0 && updates->rank != due)
+            HN_BAD_NODE(err, node, "the updates have %d dims where %lld are due", updates->rank,
+                        (long long)due);
+        for (int d = 0; due >= 0 && d < updates->rank; d++) {
             hn_dim merged, other = d < indices->rank - 1
                                        ? indices->dims[d]
                                        : data->dims[d - (indices->rank - 1) + last];
@@ -316,6 +316,8 @@ static hone_status scatter_nd_items(hone_error *err, const hn_call *call) {
     int64_t rows = hn_span(&indices->shape, 0, last);
     int64_t block = hn_span(&data->shape, (int)depth, data->shape.rank);
     if (!hn_tensor_count(call->inputs[2])) return HONE_OK;
+    if (rows * block != hn_tensor_count(call->inputs[2]))
+        HN_FAIL_NODE(err, HONE_ERR_INPUT, call->node, "the updates do not fit the indices");
     for (int64_t row = 0; row < rows; row++) {
         int64_t offset = 0;
         HN_TRY(nd_offset(err, call, data, indices, row, 0, depth, strides, &offset));

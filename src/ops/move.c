@@ -286,11 +286,14 @@ static bool slice_bound(hn_dims *dims, hn_dim bound, hn_dim dim, hn_dim low, hn_
     if (lo >= INT32_MAX) {
         *out = high;
     } else if (hi <= -(int64_t)INT32_MAX) {
-        *out = low;
+        *out = lesser(dims, low, high); // high is -1 where dim is 0
     } else if (lo >= 0) {
         *out = lesser(dims, greater(dims, bound, low), high);
     } else if (hi < 0) {
-        *out = greater(dims, hn_dim_add(dims, dim, bound), low); // below high as it is
+        hn_dim place = hn_dim_add(dims, dim, bound);
+        if (high == dim) *out = greater(dims, place, low); // below high as it is
+        else if (bound == -1) *out = place;                // high itself, also where dim is 0
+        else *out = lesser(dims, greater(dims, place, low), high);
     } else {
         return false;
     }
@@ -332,6 +335,11 @@ hone_status hn_infer_slice(hone_error *err, hn_infer *ctx) {
     hn_type type = node->inputs[0]->type;
     int64_t axes[HN_MAX_RANK], steps[HN_MAX_RANK];
     int starts_count, ends_count, axes_count, steps_count;
+    for (int i = 1; i < node->input_count; i++)
+        if (node->inputs[i] && node->inputs[i]->type.dtype &&
+            !hn_dtype_is_int(node->inputs[i]->type.dtype))
+            HN_BAD_NODE(err, node, "input %d has type %s where integers are due", i,
+                        hn_dtype_name(node->inputs[i]->type.dtype));
     const hn_dim *starts = slice_elems(ctx, node->inputs[1], buffers[0], &starts_count);
     const hn_dim *ends = slice_elems(ctx, node->inputs[2], buffers[1], &ends_count);
     if (type.rank < 0) {
@@ -351,9 +359,12 @@ hone_status hn_infer_slice(hone_error *err, hn_infer *ctx) {
     if (count > type.rank || (starts && starts_count != count) || (ends && ends_count != count) ||
         (axes_known && axes_count != count) || (steps_known && steps_count != count))
         HN_BAD_NODE(err, node, "its starts, ends, axes and steps have different lengths");
+    uint32_t seen = 0;
     for (int i = 0; i < count; i++) {
         int axis;
         HN_TRY(hn_infer_axis(err, ctx, has_axes ? axes[i] : i, type.rank, &axis));
+        if (seen >> axis & 1) HN_BAD_NODE(err, node, "axis %d is given twice", axis);
+        seen |= 1u << axis;
         int64_t step = steps_known ? steps[i] : 1, lo, hi;
         if (step == 0) HN_BAD_NODE(err, node, "the step of axis %d is 0", axis);
         hn_dim_range(ctx->dims, type.dims[axis], &lo, &hi);
@@ -374,6 +385,10 @@ static hone_status slice_items(hone_error *err, const hn_call *call) {
     hn_strides(&in->shape, from);
     hn_strides(&out->shape, to);
     int64_t count = hn_tensor_count(call->inputs[1]);
+    for (int i = 2; i < call->input_count; i++)
+        if (call->inputs[i] && hn_tensor_count(call->inputs[i]) != count)
+            HN_FAIL_NODE(err, HONE_ERR_INPUT, call->node,
+                         "its starts, ends, axes and steps have different lengths");
     for (int64_t i = 0; i < count; i++) {
         int axis;
         HN_TRY(hn_call_axis(err, call, axes ? hn_tensor_get_i64(axes, i) : i, in->shape.rank, &axis));
@@ -385,6 +400,15 @@ static hone_status slice_items(hone_error *err, const hn_call *call) {
         // A single element needs no step; a huge one could not be multiplied.
         from[axis] = out->shape.dims[axis] > 1 ? from[axis] * step : 0;
     }
+    int64_t lowest = offset, highest = offset;
+    for (int d = 0; d < out->shape.rank; d++) {
+        int64_t reach = (out->shape.dims[d] - 1) * from[d];
+        *(reach < 0 ? &lowest : &highest) += reach;
+    }
+    if (lowest < 0 || highest >= hn_tensor_count(in))
+        HN_FAIL_NODE(err, HONE_ERR_INTERNAL, call->node,
+                     "elements %lld to %lld of %lld do not agree with the inferred size",
+                     (long long)lowest, (long long)highest, (long long)hn_tensor_count(in));
     size_t item = hn_item_bytes(in);
     hn_copy_strided(out->data, to, (const char *)in->data + (size_t)offset * item, from,
                     out->shape.dims, out->shape.rank, item);

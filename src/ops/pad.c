@@ -178,9 +178,12 @@ hone_status hn_infer_center_crop_pad(hone_error *err, hn_infer *ctx) {
     const hn_dim *target = hn_infer_elems(ctx, node->inputs[1], &length);
     if (target && length != count)
         HN_BAD_NODE(err, node, "%d sizes are given for %d axes", length, count);
+    uint32_t seen = 0;
     for (int i = 0; i < count; i++) {
         int axis;
         HN_TRY(hn_infer_axis(err, ctx, all ? i : axes[i], type.rank, &axis));
+        if (seen >> axis & 1) HN_BAD_NODE(err, node, "axis %d is given twice", axis);
+        seen |= 1u << axis;
         type.dims[axis] = target ? target[i] : hn_dim_fresh(ctx->dims, 0, INT64_MAX);
         if (hn_dim_is_const(type.dims[axis]) && type.dims[axis] < 0)
             HN_BAD_NODE(err, node, "the size of axis %d is negative", axis);

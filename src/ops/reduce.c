@@ -21,6 +21,7 @@ static hn_status reduce_mask(hone_error *err, hn_infer *ctx, int rank, uint32_t 
     for (int i = 0; i < count; i++) {
         int axis;
         HN_TRY(hn_infer_axis(err, ctx, list[i], rank, &axis));
+        if (mask >> axis & 1) HN_BAD_NODE(err, ctx->node, "axis %d is given twice", axis);
         mask |= 1u << axis;
     }
     if (!count && !hn_op_int(ctx->node, "noop_with_empty_axes")) mask = (1u << rank) - 1;
