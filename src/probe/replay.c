@@ -29,6 +29,7 @@ typedef struct replay {
     double speed;
     bool loop, at_end;
     int64_t origin_ns;    // real clock when the recording's clock was 0
+    int loops;            // finished
     int64_t shift_ns;     // added to row times: finished loops
     int64_t last_ns;      // newest row's time, shifted
     int64_t period_ns;    // last distance of two rows of one device
@@ -143,6 +144,7 @@ static void shift_counters(lane *at, hn_sample *sample) {
 
 static hone_status start_again(hone_error *err, replay *self) {
     HN_TRY(hn_record_rewind(err, self->record));
+    self->loops++;
     // One row's distance between the last row and the first again.
     self->shift_ns = self->last_ns + (self->period_ns > 0 ? self->period_ns : 100000000);
     for (int d = 0; d < self->base.device_count; d++) {
@@ -205,7 +207,8 @@ static void consume(replay *self) {
 static hone_status sample_locked(hone_error *err, replay *self, int device, hn_sample *out_sample) {
     lane *at = &self->lanes[device];
     int64_t now_ns = replay_clock_locked(self);
-    for (;;) {
+    // A device without rows would be looked for through all loops to come.
+    for (int first_loop = self->loops; self->loops - first_loop < 2;) {
         if (self->speed == 0 && at->queued > 0) {
             *out_sample = at->queue[at->head++ % QUEUE_ROWS];
             at->queued--;
@@ -216,14 +219,18 @@ static hone_status sample_locked(hone_error *err, replay *self, int device, hn_s
                           : self->ahead_kind == HN_RECORD_EVENT ? self->ahead_event.t_ns
                                                                 : self->ahead_sample.t_ns;
         if (!self->ahead) break;
-        if (self->speed > 0 && next_ns > now_ns && at->have) break;
+        // Before a device's first row others' are read ahead a little, never the whole recording.
+        int64_t ahead_ns = at->have ? 0 : (int64_t)(1e9 * (self->speed > 1 ? self->speed : 1));
+        if (self->speed > 0 && next_ns > now_ns + ahead_ns) break;
         if (self->speed == 0 && at->lost && self->ahead_kind == HN_RECORD_SAMPLE) break;
         consume(self);
     }
     // The last row stands for one more row's distance.
     bool over = self->at_end && !self->ahead &&
                 (self->speed == 0 || now_ns > self->last_ns + self->period_ns);
-    if (over || !at->have)
+    if (!at->have && !over)
+        HN_FAIL(err, HONE_ERR_TIMEOUT, "%s: no row of device %d so far", self->base.source, device);
+    if (over)
         HN_FAIL(err, HONE_ERR_TIMEOUT, "%s: the recording has ended", self->base.source);
     if (at->lost)
         HN_FAIL(err, HONE_ERR_DEVICE_LOST, "%s: device %d was lost in the recording",

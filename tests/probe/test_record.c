@@ -235,6 +235,28 @@ static void replay_keeps_pace_and_loops_without_a_seam(void **state) {
     hn_probe_close(probe);
 }
 
+// Found by the fuzz corpus: a looped recording with a device that has no rows never answered.
+static void a_device_without_rows_does_not_hang_a_loop(void **state) {
+    (void)state;
+    write_text("n.hrec", HEAD "#device 1 {\"kind\":\"gpu\"}\n#columns 0 power_w\n0,1000,600\n0,2000,601\n");
+    for (int speed = 0; speed < 2; speed++) {
+        hn_probe *probe = open_replay("n.hrec", speed ? "?speed=1000&loop=1" : "?speed=0&loop=1");
+        hn_sample s;
+        assert_int_equal(hn_probe_sample(NULL, probe, 1, &s), HONE_ERR_TIMEOUT);
+        assert_int_equal(hn_probe_sample(NULL, probe, 0, &s), HONE_OK);
+        hn_probe_close(probe);
+    }
+    // and at pace it does not pull the others' rows out of the future
+    write_text("n.hrec", HEAD "#device 1 {\"kind\":\"gpu\"}\n#columns 0 power_w\n0,1000,600\n0,60000000,601\n");
+    hn_probe *probe = open_replay("n.hrec", "");
+    hn_sample s;
+    assert_int_equal(hn_probe_sample(NULL, probe, 1, &s), HONE_ERR_TIMEOUT);
+    assert_int_equal(hn_probe_sample(NULL, probe, 0, &s), HONE_OK);
+    assert_true(s.value[HN_M_power_w] == 600);
+    assert_false(hn_probe_ended(probe));
+    hn_probe_close(probe);
+}
+
 static void sources_nobody_knows_are_usage_errors(void **state) {
     (void)state;
     static const char *const k_bad[] = {"nvidia", "host:x", "replay", "replay:", "host+moon",
@@ -371,6 +393,7 @@ int main(void) {
         cmocka_unit_test(broken_recordings_get_one_sentence),
         cmocka_unit_test(stepping_gives_every_row_and_ends),
         cmocka_unit_test(replay_keeps_pace_and_loops_without_a_seam),
+        cmocka_unit_test(a_device_without_rows_does_not_hang_a_loop),
         cmocka_unit_test(sources_nobody_knows_are_usage_errors),
         cmocka_unit_test(joined_sources_number_their_devices_in_order),
         cmocka_unit_test(a_seldom_read_counter_has_edges_of_power),
