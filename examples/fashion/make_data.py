@@ -22,7 +22,7 @@ def write(name, images, labels, count):
     classes = gzip.open(f"{data}/{labels}").read()[8:8 + count]
     table = [v / 255 for v in range(256)]
     floats = array.array("f", (table[p] for p in pixels)).tobytes()
-    longs = array.array("q", classes).tobytes()
+    longs = array.array("q", list(classes)).tobytes()
     with zipfile.ZipFile(f"{out}/{name}", "w", zipfile.ZIP_STORED) as z:
         z.writestr("image.npy", npy("<f4", (count, 1, 28, 28), floats))
         z.writestr("labels.npy", npy("<i8", (count,), longs))
