@@ -97,6 +97,7 @@ hone_status hn_cmd_optimize(hone_error *err, int argc, char **argv, int *out_exi
         {"shape", "IN=1x3x8x8", HN_OPT_LIST, &shapes, "bind an input's free dims; repeat it"},
         {"seconds", "S", HN_OPT_F64, &o.seconds, "time for each paired measurement (2)"},
         {"only", "NAMES", HN_OPT_STR, &o.only, "strategies to try, comma-separated"},
+        {"force", "NAMES", HN_OPT_STR, &o.force, "keep these strategies whatever the measurement says"},
         {"report", "DIR", HN_OPT_STR, &report, "write report.json there"},
         {"replay", "FILE", HN_OPT_STR, &o.replay_path, "follow the decisions of an earlier report.json"},
         {"seed", "N", HN_OPT_I64, &seed, "of made inputs and intervals (0)"},

@@ -148,6 +148,13 @@ static hn_status try_strategy(hone_error *err, hn_optimizer *o, const hn_strateg
         snprintf(v->reason, sizeof v->reason, "replayed");
     } else if (status == HONE_OK) {
         status = judge(err, o, strategy, candidate, session, v);
+        if (status == HONE_OK && !v->kept && o->options->force &&
+            listed(o->options->force, strategy->name)) {
+            char verdict[sizeof v->reason];
+            memcpy(verdict, v->reason, sizeof verdict);
+            snprintf(v->reason, sizeof v->reason, "forced, though %.200s", verdict);
+            v->kept = true;
+        }
         if (status == HONE_OK && *why && v->kept) {
             size_t length = strlen(v->reason);
             snprintf(v->reason + length, sizeof v->reason - length, "; %s", why);
@@ -227,6 +234,7 @@ static hn_status confirm(hone_error *err, hn_optimizer *o) {
     if (status == HONE_OK)
         status = hn_gate_accuracy(err, &o->gate, session, HN_SPLIT_GATE, 0, &r->result.accuracy);
     if (status == HONE_OK &&
+        !o->options->force &&
         !hn_gate_accepts(&o->gate.budget, &r->baseline.accuracy, &r->result.accuracy, false, why,
                          sizeof why))
         status = HN_SET(err, HONE_ERR_INTERNAL, "the written model does not pass again: %s", why);

@@ -76,6 +76,7 @@ typedef struct hn_optimize_options {
     double seconds;           // per measurement, 0: 2
     uint64_t seed;
     const char *only;         // comma-separated strategies, NULL: all
+    const char *force;        // kept whatever the measurement says (the verdict is still printed)
     // Called with a share in 0..1; may be NULL.
     void (*progress)(void *user, const char *what, double share);
     void *user;

@@ -231,14 +231,19 @@ hone_status hn_strategy_int8(hone_error *err, hn_optimizer *o, hn_module **out_m
     int8_search s = {.o = o, .weight_max = hn_cpu_isa() >= HN_ISA_VNNI ? 127 : 63};
     int8_try best = {0};
     hn_clip_method method = HN_CLIP_MINMAX;
+    hone_status status = HONE_OK;
     s.base = hn_module_clone(o->current, NULL);
+    if (!s.base) status = HN_SET(err, HONE_ERR_NOMEM, "out of memory (quantising)");
+    // Normalisations must be inside the weights before these are quantised, also where the rewrites
+    // by themselves were not worth keeping.
+    hn_pass_options passes = {.freeze_overridable = true};
+    if (status == HONE_OK) status = hn_passes_run(err, s.base, HN_PASS_PORTABLE, &passes);
+    if (status == HONE_OK) status = hn_name_values(err, s.base);
     size_t count = s.base ? (size_t)s.base->next_node_id + 1 : 1;
     s.node_in = hn_calloc(count, sizeof *s.node_in);
     s.error = hn_calloc(count, sizeof *s.error);
-    hone_status status = HONE_OK;
-    if (!s.base || !s.node_in || !s.error)
+    if (status == HONE_OK && (!s.node_in || !s.error))
         status = HN_SET(err, HONE_ERR_NOMEM, "out of memory (quantising)");
-    if (status == HONE_OK) status = hn_name_values(err, s.base);
     const json_t *decision = replay_of(o, "int8");
     if (status == HONE_OK)
         status = decision ? replay_int8(err, &s, decision, &best)
