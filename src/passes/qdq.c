@@ -103,6 +103,31 @@ static hone_status sink(hone_error *err, hn_match *m, bool *out_done) {
     return HONE_OK;
 }
 
+// Zero padding of the numbers is padding by the zero point of the integers.
+static hone_status sink_pad(hone_error *err, hn_match *m, bool *out_done) {
+    hn_node *node = m->root, *dq = hn_match_node(m, "dq");
+    hn_value *value = hn_match_value(m, "value");
+    quant q;
+    if (!read_quant(m->ctx, dq, &q) || q.scales != 1 || hn_pass_pinned(m->ctx, node->outputs[0]))
+        return HONE_OK;
+    bool constant = hn_slice_eq(hn_op_string(node, "mode"), "constant");
+    const hn_tensor *number = hn_pass_constant(m->ctx, value);
+    if (constant && value && (!number || hn_tensor_count(number) != 1 || hn_tensor_get_f64(number, 0) != 0))
+        return HONE_OK;
+    hn_tensor zero;
+    HN_TRY(hn_tensor_new(err, q.dtype, &(hn_shape){0}, &zero));
+    hn_tensor_set_i64(&zero, 0, q.zero ? hn_tensor_get_i64(q.zero->constant, 0) : 0);
+    hn_value *fill = hn_pass_add_constant(node, &zero);
+    hn_tensor_free(&zero);
+    hn_value *in[] = {q.q, hn_in(node, 1), constant ? fill : NULL};
+    hn_value *moved = fill ? copy_on(node, in, 3) : NULL;
+    hn_value *real = moved ? dequantise_like(node, moved, dq) : NULL;
+    if (!real) HN_NOMEM(err, "moving a DequantizeLinear");
+    hn_pass_replace(m->ctx, node->outputs[0], real);
+    *out_done = true;
+    return HONE_OK;
+}
+
 static hone_status sink_concat(hone_error *err, hn_match *m, bool *out_done) {
     hn_node *node = m->root, *like = NULL;
     hn_value *inputs[64];
@@ -156,6 +181,7 @@ static hone_status drop_relu(hone_error *err, hn_match *m, bool *out_done) {
 static const hn_rule k_moves[] = {
     {"cancel", "QuantizeLinear(~DequantizeLinear:dq(x, s!, z!?), s2!, z2!?)", cancel},
     {"sink", MOVERS "(~DequantizeLinear:dq(x, s!, z!?), ...)", sink},
+    {"sink-pad", "Pad(~DequantizeLinear:dq(x, s!, z!?), pads, value?, axes?)", sink_pad},
     {"sink-concat", "Concat(~DequantizeLinear(x, s!, z!?), ...)", sink_concat},
     {"relu-in-quantise", "QuantizeLinear(Relu:relu(x), s!, z!?)", drop_relu},
 };

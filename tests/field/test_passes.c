@@ -69,7 +69,11 @@ static bool model(const char *name, const char *path) {
         return false;
     }
     hn_pass_options options = {.freeze_overridable = true, .verify = true, .trace = trace};
-    bool ok = test_module_inputs(&err, m, 3, in) == HONE_OK && run(m, in, wanted, false) == HONE_OK;
+    bool ok = false;
+    for (int64_t size = 2; !ok && size <= 576; size *= 288) { // audio needs a window of it
+        test_tensors_free(in, MAX_IO);
+        ok = test_module_inputs(&err, m, 3, size, in) == HONE_OK && run(m, in, wanted, false) == HONE_OK;
+    }
     printf("%-28s %-8s nodes %5d\n", name, "input", count_nodes(m->main));
     if (!ok) {
         printf("%s: not run: %s (%s)\n", name, err.text, err.frames[0]);

@@ -82,18 +82,24 @@ hn_status test_module_run(hone_error *err, const hn_module *module, const hn_ten
     return status;
 }
 
-static bool bind_small(void *user, hn_dim symbol, int64_t *out_value) {
-    const hn_dims *dims = user;
+typedef struct binding {
+    const hn_dims *dims;
+    int64_t size;
+} binding;
+
+static bool bind(void *user, hn_dim symbol, int64_t *out_value) {
+    const binding *b = user;
     int64_t lo, hi;
-    hn_dim_range(dims, symbol, &lo, &hi);
-    *out_value = 2 * hn_dim_divisor(dims, symbol);
+    hn_dim_range(b->dims, symbol, &lo, &hi);
+    *out_value = b->size * hn_dim_divisor(b->dims, symbol);
     if (*out_value < lo) *out_value = lo;
     if (*out_value > hi) *out_value = hi;
     return true;
 }
 
-hn_status test_module_inputs(hone_error *err, const hn_module *module, uint64_t seed,
+hn_status test_module_inputs(hone_error *err, const hn_module *module, uint64_t seed, int64_t size,
                              hn_tensor *out_inputs) {
+    binding b = {module->dims, size};
     const hn_graph *main = module->main;
     for (size_t i = 0; i < main->inputs.count; i++) {
         const hn_type *type = &main->inputs.data[i]->type;
@@ -101,7 +107,7 @@ hn_status test_module_inputs(hone_error *err, const hn_module *module, uint64_t 
         if (type->rank < 0)
             HN_FAIL(err, HONE_ERR_INTERNAL, "input '%s' has no rank", main->inputs.data[i]->name);
         for (int d = 0; d < type->rank; d++)
-            if (!hn_dim_eval(module->dims, type->dims[d], bind_small, module->dims, &shape.dims[d]))
+            if (!hn_dim_eval(module->dims, type->dims[d], bind, &b, &shape.dims[d]))
                 HN_FAIL(err, HONE_ERR_INTERNAL, "input '%s' has no shape", main->inputs.data[i]->name);
         HN_TRY(hn_tensor_new(err, type->dtype, &shape, &out_inputs[i]));
         int64_t count = hn_tensor_count(&out_inputs[i]);

@@ -8,8 +8,9 @@
 // inputs by position of module->main->inputs; outputs are allocated (the caller frees them).
 hn_status test_module_run(hone_error *err, const hn_module *module, const hn_tensor *inputs,
                           hn_tensor *outputs);
-// Random content for every input of the main graph; free symbols are bound to small numbers.
-hn_status test_module_inputs(hone_error *err, const hn_module *module, uint64_t seed,
+// Random content for every input of the main graph; free symbols are bound to `size` (times their
+// divisor, within their range).
+hn_status test_module_inputs(hone_error *err, const hn_module *module, uint64_t seed, int64_t size,
                              hn_tensor *out_inputs);
 void test_tensors_free(hn_tensor *tensors, size_t count);
 // Largest |a-b| / (max|a| of the tensor * rtol + atol); above 1: they differ. Integers: exact, except
