@@ -29,6 +29,10 @@ finish() {
         for _ in 1 2 3 4 5 6 7 8 9 10; do kill -0 "$pid" 2> /dev/null || break; sleep 0.3; done
         kill -KILL "$pid" 2> /dev/null || true
     done
+    # A step whose controller is gone would ask for it for ever: those that log into our folder.
+    for pid in $(pgrep -x slurmstepd || true); do
+        if ls -l "/proc/$pid/fd" 2> /dev/null | grep -q "$dir/"; then kill -KILL "$pid" 2> /dev/null || true; fi
+    done
     wait 2> /dev/null || true
     rm -rf "$dir"
     exit $code
