@@ -21,6 +21,7 @@ static size_t numbered(hn_slice text, const char *prefix) {
     size_t length = strlen(prefix), digits;
     if (!hn_slice_starts(text, prefix)) return 0;
     digits = digits_at(text, length);
+    if (digits > 1 && text.data[length] == '0') return 0; // GPU00 would be a second GPU0
     return digits >= 1 && digits <= 3 ? length + digits : 0;
 }
 

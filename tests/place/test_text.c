@@ -197,6 +197,7 @@ static void test_refused(void **state) {
         {"  GPU0 GPU1\nGPU0 X OK\nGPU1 OK X\nLegend:\n OK = Status Ok\n", "peer-to-peer table"},
         {"GPU1 X NV8 NV8\nGPU2 NV8 X NV8\n", "does not tell which column"},
         {"  GPU0 GPU0\nGPU0 X NV8\n", "names GPU0 twice"},
+        {"  GPU00 GPU0\nGPU00 X NV8\nGPU0 NV8 X\n", "does not tell which column"},
         {"<system version=\"1\"><cpu numaid=\"0\"></system>", "XML is broken"},
         {"<system version=\"1\"></system>", "names no card"},
         {"{\"gpus\": 3}", "no list 'gpus'"},
