@@ -66,6 +66,7 @@ void cpu_state_cap(cpu_state *cpu, hn_isa isa) {
     bool wide = isa >= HN_ISA_AVX512, avx2 = isa >= HN_ISA_AVX2;
     cpu->ew = wide ? &hn_k_elementwise_avx512 : avx2 ? &hn_k_elementwise_avx2 : &hn_k_elementwise_ref;
     cpu->rows = wide ? &hn_k_rows_avx512 : avx2 ? &hn_k_rows_avx2 : &hn_k_rows_ref;
+    cpu->quant = wide ? &hn_k_quant_avx512 : avx2 ? &hn_k_quant_avx2 : &hn_k_quant_ref;
     cpu->rnn = wide ? &hn_k_rnn_avx512 : avx2 ? &hn_k_rnn_avx2 : &hn_k_rnn_ref;
 }
 

@@ -9,6 +9,7 @@
 #define HN_CPU_INT_H
 #include "backends/backend.h"
 #include "kernels/cpu/elementwise.h"
+#include "kernels/cpu/quant.h"
 #include "kernels/cpu/rnn.h"
 #include "kernels/cpu/rows.h"
 #include "libs/dnnl.h"
@@ -36,6 +37,7 @@ typedef struct cpu_state {
     const hn_k_elementwise *ew;
     const hn_k_rows *rows;
     const hn_k_rnn *rnn;
+    const hn_k_quant *quant;
     cpu_ops op;
     char device[96], library[32];
 } cpu_state;

@@ -207,7 +207,10 @@ hone_status dnnl_pool_select(hone_error *err, cpu_state *cpu, const hn_select *w
     if (!cpu_in(node, 0, &x) || !cpu_out(node, 0, &y) || x.count == 0 || y.count == 0)
         return HONE_ERR_UNSUPPORTED;
     if (node->output_count > 1 && node->outputs[1]) return HONE_ERR_UNSUPPORTED; // indices
-    if (x.dtype != HN_F32 || !window_of(node, &x.shape, &y.shape, NULL, &w)) return HONE_ERR_UNSUPPORTED;
+    bool bytes = (x.dtype == HN_U8 || x.dtype == HN_I8) && !node->post_count;
+    if (!(x.dtype == HN_F32 || (bytes && node->op == cpu->op.MaxPool)) ||
+        !window_of(node, &x.shape, &y.shape, NULL, &w))
+        return HONE_ERR_UNSUPPORTED;
     bool max = node->op == cpu->op.MaxPool || node->op == cpu->op.GlobalMaxPool;
     bool padded_counts = hn_node_int(node, "count_include_pad", 0) != 0;
     // With ceil_mode the window may leave the declared padding; then the divisor differs.

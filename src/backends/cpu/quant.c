@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// QuantizeLinear and DequantizeLinear between float32 and 8 bits, one constant scale and zero point.
+// The layout passes through. Other forms (per axis, blocked, other types) are the reference's.
+#include "backends/cpu/cpu_int.h"
+#include "kernels/cpu/quant.h"
+
+#define QUANT_GRAIN 16384
+
+typedef struct quant_kernel {
+    hn_kernel base;
+    const hn_k_quant *k;
+    int64_t count;
+    float scale;
+    int32_t zero;
+    bool quantise, is_signed;
+    int threads;
+} quant_kernel;
+
+typedef struct quant_job {
+    const quant_kernel *k;
+    const char *x;
+    char *y;
+} quant_job;
+
+static void quant_range(void *arg, int64_t begin, int64_t end) {
+    const quant_job *job = arg;
+    const quant_kernel *k = job->k;
+    if (k->quantise)
+        k->k->quantise((const float *)job->x + begin, job->y + begin, end - begin, k->scale, k->zero,
+                       k->is_signed);
+    else
+        k->k->dequantise(job->x + begin, (float *)job->y + begin, end - begin, k->scale, k->zero,
+                         k->is_signed);
+}
+
+static hone_status quant_run(hone_error *err, hn_kernel *kernel, const hn_args *args) {
+    (void)err;
+    quant_kernel *k = (quant_kernel *)kernel;
+    quant_job job = {k, args->inputs[0], args->outputs[0]};
+    if (k->threads <= 1 || k->count < 2 * QUANT_GRAIN) quant_range(&job, 0, k->count);
+    else hn_parallel_for(k->count, QUANT_GRAIN, quant_range, &job);
+    return HONE_OK;
+}
+static const hn_kernel_ops k_quant_ops = {sizeof(hn_kernel_ops), NULL, quant_run,
+                                          cpu_kernel_destroy};
+
+hone_status own_quant_select(hone_error *err, cpu_state *cpu, const hn_select *what,
+                             hn_kernel **out_kernel) {
+    const hn_node *node = what->node;
+    cpu_value x, y, scale, zero = {0};
+    bool quantise = node->op == cpu->op.QuantizeLinear;
+    if (node->post_count || !cpu_in(node, 0, &x) || !cpu_in(node, 1, &scale) || !cpu_out(node, 0, &y) ||
+        !scale.data || scale.count != 1 || scale.dtype != HN_F32)
+        return HONE_ERR_UNSUPPORTED;
+    bool has_zero = node->input_count > 2 && node->inputs[2];
+    if (has_zero && (!cpu_in(node, 2, &zero) || !zero.data || zero.count != 1)) return HONE_ERR_UNSUPPORTED;
+    hn_dtype real = quantise ? x.dtype : y.dtype, small = quantise ? y.dtype : x.dtype;
+    if (real != HN_F32 || (small != HN_U8 && small != HN_I8)) return HONE_ERR_UNSUPPORTED;
+    quant_kernel *k = cpu_kernel_new(sizeof *k, &k_quant_ops);
+    if (!k) HN_NOMEM(err, "selecting a kernel");
+    k->k = cpu->quant;
+    k->count = x.count;
+    k->scale = *(const float *)scale.data;
+    k->zero = has_zero ? (int32_t)hn_tensor_get_i64(zero.value->constant, 0) : 0;
+    k->quantise = quantise;
+    k->is_signed = small == HN_I8;
+    k->threads = what->threads > 0 ? what->threads : hn_parallel_threads();
+    k->base.in_layout[0] = k->base.out_layout[0] = cpu_hint(what, 0);
+    *out_kernel = &k->base;
+    return HONE_OK;
+}

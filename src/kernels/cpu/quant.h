@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// Between float32 and 8-bit integers with one scale and zero point, one table an ISA level.
+#ifndef HN_KERNELS_QUANT_H
+#define HN_KERNELS_QUANT_H
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct hn_k_quant {
+    // saturate(round_half_even(x / scale) + zero); NaN gives 0. is_signed: int8, else uint8.
+    void (*quantise)(const float *x, void *out, int64_t n, float scale, int32_t zero, bool is_signed);
+    // (x - zero) * scale
+    void (*dequantise)(const void *x, float *out, int64_t n, float scale, int32_t zero,
+                       bool is_signed);
+} hn_k_quant;
+extern const hn_k_quant hn_k_quant_ref, hn_k_quant_avx2, hn_k_quant_avx512;
+#endif
