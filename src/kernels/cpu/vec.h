@@ -61,7 +61,13 @@ V_INLINE vf v_fma(vf a, vf b, vf c) { // a * b + c
     return a * b + c;
 #endif
 }
-V_INLINE vf v_sel(vi mask, vf yes, vf no) { return (vf)(((vi)yes & mask) | ((vi)no & ~mask)); }
+V_INLINE vf v_sel(vi mask, vf yes, vf no) {
+#if VN == 16
+    return (vf)_mm512_mask_blend_ps(_mm512_movepi32_mask((__m512i)mask), (__m512)no, (__m512)yes);
+#else
+    return (vf)(((vi)yes & mask) | ((vi)no & ~mask));
+#endif
+}
 V_INLINE vf v_abs(vf x) { return (vf)((vi)x & v_seti(0x7fffffff)); }
 V_INLINE vf v_sign_of(vf magnitude, vf sign) {
     return (vf)(((vi)magnitude & v_seti(0x7fffffff)) | ((vi)sign & v_seti((int32_t)0x80000000)));
@@ -101,6 +107,25 @@ V_INLINE float v_max_of(vf v) { // NaN wins
     return m;
 }
 
+#if VN == 16
+// scalef takes care of the ends: 2^n overflows to infinity and underflows through the subnormals.
+// min and max give their second operand when there is a NaN, which so passes through.
+V_INLINE vf v_exp(vf x) {
+    __m512 c = _mm512_min_ps(_mm512_set1_ps(89.f), (__m512)x);
+    c = _mm512_max_ps(_mm512_set1_ps(-104.f), c);
+    __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(c, _mm512_set1_ps(1.44269504f)),
+                                    _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    vf r = v_fma((vf)n, v_set(-0.693359375f), (vf)c);
+    r = v_fma((vf)n, v_set(2.12194440e-4f), r);
+    vf p = v_set(0.00139261775f);
+    p = v_fma(p, r, v_set(0.00836317418f));
+    p = v_fma(p, r, v_set(0.0416665547f));
+    p = v_fma(p, r, v_set(0.16666577f));
+    p = v_fma(p, r, v_set(0.5f));
+    p = v_fma(p * r, r, r) + v_set(1.f);
+    return (vf)_mm512_scalef_ps((__m512)p, n);
+}
+#else
 V_INLINE vf v_exp(vf x) {
     vf hi = v_set(88.7228394f), lo = v_set(-103.972084f);
     vf c = v_sel(x > hi, hi, x);
@@ -123,13 +148,9 @@ V_INLINE vf v_exp(vf x) {
     y = v_sel(x < lo, v_set(0), y);
     return v_sel(x == x, y, x);
 }
-V_INLINE vf v_sigmoid(vf x) {
-    // From e^-|x|, which cannot overflow: 1 / (1 + e) for x >= 0, e / (1 + e) for x < 0.
-    vf e = v_exp(-v_abs(x));
-    vf d = v_set(1.f) + e;
-    vf num = v_sel(x < v_set(0), e, v_set(1.f));
-    return v_sel(x == x, num / d, x);
-}
+#endif
+// e^-x may be infinite, which gives 0.
+V_INLINE vf v_sigmoid(vf x) { return v_set(1.f) / (v_set(1.f) + v_exp(-x)); }
 V_INLINE vf v_tanh(vf x) {
     vf a = v_abs(x), u = x * x;
     vf p = v_set(-0.00559978503f);
