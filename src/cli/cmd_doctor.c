@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // hone doctor: what this machine is, its measured ceilings, what is wrong with it.
 #include "cli/cli.h"
+#include "backends/cpu/ceilings.h"
 #include "probe/doctor.h"
 #include <stdio.h>
 
@@ -30,7 +31,7 @@ hone_status hn_cmd_doctor(hone_error *err, int argc, char **argv, int *out_exit)
         return HONE_OK;
     }
     hn_doctor doctor;
-    hn_doctor_options run = {.source = source, .measure = !quick, .ceilings = NULL};
+    hn_doctor_options run = {.source = source, .measure = !quick, .ceilings = hn_cpu_ceilings};
     HN_TRY(hn_doctor_run(err, &run, &doctor));
     json ? hn_doctor_json(&text, &doctor) : hn_doctor_text(&text, &doctor);
     bool fault = hn_doctor_has_fault(&doctor), failed = text.failed;
