@@ -3,6 +3,8 @@
 // stays unknown.
 #include <stdio.h>
 #include "probe/nvml_int.h"
+#include "probe/sys.h"
+#include <ctype.h>
 
 #define TEXT(name, field)                                                                          \
     do {                                                                                           \
@@ -53,6 +55,20 @@ static void read_modes(hn_nvml_probe *self, hn_nvml_card *card, hn_device_info *
     }
 }
 
+// The host's node from the PCI bus; firmware that does not know says -1, which is no node. The kernel
+// writes the domain with four digits and letters small: 00000000:8A:00.0 is 0000:8a:00.0.
+static void read_numa_node(hn_device_info *info) {
+    char path[HN_SYS_PATH_BYTES], bus[32];
+    size_t length = strlen(info->pci_bus_id);
+    if (length < 12 || length >= sizeof bus) return;
+    snprintf(bus, sizeof bus, "%s", info->pci_bus_id + length - 12);
+    for (char *c = bus; *c; c++)
+        *c = (char)tolower((unsigned char)*c);
+    int64_t node;
+    if (hn_sys_path(path, "/sys/bus/pci/devices/%s/numa_node", bus) && hn_sys_i64(path, &node) && node >= 0)
+        info->numa_node = (double)node;
+}
+
 static void read_links(hn_nvml_probe *self, hn_nvml_card *card, hn_device_info *info) {
     int links = 0, active = 0;
     for (unsigned link = 0; link < 36; link++) {
@@ -70,6 +86,8 @@ static void read_links(hn_nvml_probe *self, hn_nvml_card *card, hn_device_info *
     if (HN_NVML_CALL(self, nvmlDeviceGetNumaNodeId, card->handle, &node) == HN_NVML_OK &&
         node != ~0u)
         info->numa_node = node;
+    else
+        read_numa_node(info);
 }
 
 static void read_limits(hn_nvml_probe *self, hn_nvml_card *card, hn_device_info *info) {

@@ -149,11 +149,15 @@ hone_status hn_text_read_q(hone_error *err, const char *name, hn_slice data, hn_
             continue;
         }
         const char *colon = memmem(body.data, body.length, " : ", 3);
-        if (!colon && body.data[body.length - 1] == ':') colon = body.data + body.length - 2;
-        hn_slice key = hn_slice_trim((hn_slice){body.data, colon ? (size_t)(colon - body.data) : body.length});
-        hn_slice value = {"", 0};
-        if (colon && (size_t)(colon + 2 - body.data) < body.length)
-            value = hn_slice_trim((hn_slice){colon + 2, body.length - (size_t)(colon + 2 - body.data)});
+        hn_slice key = body, value = {"", 0};
+        bool empty = !colon && body.data[body.length - 1] == ':'; // "Retired pages :"
+        if (colon) {
+            key.length = (size_t)(colon - body.data);
+            value = hn_slice_trim((hn_slice){colon + 3, body.length - key.length - 3});
+        } else if (empty) {
+            key.length--;
+        }
+        key = hn_slice_trim(key);
         while (depth > 0 && stack[depth - 1].indent >= indent)
             depth--;
         if (depth == DEPTH_MAX) {
@@ -163,7 +167,7 @@ hone_status hn_text_read_q(hone_error *err, const char *name, hn_slice data, hn_
         size_t length = append_name(path, depth ? stack[depth - 1].path_length : 0, key);
         stack[depth++] = (level){indent, length};
         hn_slice full = {path, length};
-        if (!colon) {
+        if (!colon && !empty) {
             if (hn_slice_eq(full, "mig_device") && t.gpu >= 0) start_mig(&t);
             continue;
         }

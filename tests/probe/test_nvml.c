@@ -120,6 +120,29 @@ static void hopper_gives_its_full_set(void **state) {
     hn_probe_close(probe);
 }
 
+static void put_file(const char *root, const char *name, const char *text) {
+    char command[2048];
+    snprintf(command, sizeof command, "mkdir -p '%s/%s' && echo '%s' > '%s/%s/numa_node'", root, name, text, root, name);
+    assert_int_equal(system(command), 0);
+}
+// Complaint: numa_node -1 sent as an id.
+static void the_numa_node_comes_from_the_bus_and_minus_one_is_none(void **state) {
+    (void)state;
+    char root[600];
+    snprintf(root, sizeof root, "%s.root", g_lib);
+    put_file(root, "sys/bus/pci/devices/0000:10:00.0", "1");
+    put_file(root, "sys/bus/pci/devices/0000:1a:00.0", "0");
+    put_file(root, "sys/bus/pci/devices/0000:11:00.0", "-1");
+    setenv("HONE_SYS_ROOT", root, 1);
+    hn_probe *probe = open_fake("cards=11");
+    unsetenv("HONE_SYS_ROOT");
+    assert_true(hn_probe_device(probe, 0)->numa_node == 1);
+    assert_true(isnan(hn_probe_device(probe, 1)->numa_node));
+    assert_true(hn_probe_device(probe, 10)->numa_node == 0); // 00000000:1A:00.0
+    assert_true(isnan(hn_probe_device(probe, 2)->numa_node));
+    hn_probe_close(probe);
+}
+
 // Ampere has no GPM: activity is absent, never 0 and never GPU_UTIL; link rates come from counters.
 static void ampere_lacks_activity_and_says_so(void **state) {
     (void)state;
@@ -373,6 +396,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(starting_failures_say_what_to_do),
         cmocka_unit_test(hopper_gives_its_full_set),
+        cmocka_unit_test(the_numa_node_comes_from_the_bus_and_minus_one_is_none),
         cmocka_unit_test(ampere_lacks_activity_and_says_so),
         cmocka_unit_test(an_old_driver_falls_back),
         cmocka_unit_test(refused_readings_are_absent),
