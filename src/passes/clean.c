@@ -188,6 +188,33 @@ static hone_status view_of_view(hone_error *err, hn_match *m, bool *out_done) {
     return HONE_OK;
 }
 
+// Leading dims merged, the last two swapped, leading dims split again: one Transpose.
+static hone_status batched_transpose(hone_error *err, hn_match *m, bool *out_done) {
+    hn_value *x = hn_match_value(m, "x"), *out = m->root->outputs[0];
+    hn_node *swap = hn_match_node(m, "swap");
+    int64_t perm[HN_MAX_RANK];
+    int rank = x->type.rank, inner_rank;
+    if (rank < 4 || out->type.rank != rank || hn_pass_pinned(m->ctx, out)) return HONE_OK;
+    if (!permutation(swap, perm, &inner_rank) || inner_rank != 3 || perm[0] != 0 || perm[1] != 2)
+        return HONE_OK;
+    const hn_type *merged = &swap->inputs[0]->type;
+    for (int i = 0; i < rank; i++) {
+        int from = i == rank - 1 ? rank - 2 : i == rank - 2 ? rank - 1 : i;
+        if (out->type.dims[i] != x->type.dims[from] || out->type.dims[i] == HN_DIM_FAILED)
+            return HONE_OK;
+        perm[i] = from;
+    }
+    if (merged->rank != 3 || merged->dims[1] != x->type.dims[rank - 2] ||
+        merged->dims[2] != x->type.dims[rank - 1])
+        return HONE_OK;
+    hn_node *made = hn_pass_make(m->root, "Transpose", &x, 1);
+    if (!made || !hn_node_set_ints(made, "perm", perm, rank)) HN_NOMEM(err, "merging a transpose");
+    HN_TRY(hn_infer_node(err, made));
+    hn_pass_replace(m->ctx, out, made->outputs[0]);
+    *out_done = true;
+    return HONE_OK;
+}
+
 static const hn_rule k_rules[] = {
     {"identity", "Identity(x)", identity},
     {"dropout", "Dropout(x, ratio?, training?)", dropout},
@@ -197,6 +224,7 @@ static const hn_rule k_rules[] = {
     {"transpose-none", "Transpose(x)", transpose_none},
     {"transpose-transpose", "Transpose(~Transpose:inner(x))", transpose_transpose},
     {"same-shape", VIEWS "|Expand|Tile|Slice|Pad(x, ...)", same_shape},
+    {"batched-transpose", "Reshape(Transpose:swap(Reshape(x, s)), t)", batched_transpose},
     {"view-of-view", VIEWS "(~" VIEWS ":inner(x, ...), ...)", view_of_view},
     {"add-zero", "Add(x, 0)", neutral},
     {"subtract-zero", "Sub(x, 0)", neutral},

@@ -237,6 +237,52 @@ static hone_status matmul_bias(hone_error *err, hn_match *m, bool *out_done) {
     return HONE_OK;
 }
 
+// One number behind a product, with only moves (and the bias) in between, as attention scales its
+// queries and keys: the weights and the bias take it.
+static hone_status scale_behind_moves(hone_error *err, hn_match *m, bool *out_done) {
+    const hn_tensor *k = hn_match_tensor(m, "k");
+    hn_value *y = hn_match_value(m, "y"), *at = y, *bias = NULL;
+    hn_node *add = NULL;
+    if (hn_tensor_count(k) != 1 || k->dtype != HN_F32 || !hn_pass_same_type(y, m->root->outputs[0]) ||
+        !hn_pass_can_replace(m->ctx, m->root->outputs[0], y))
+        return HONE_OK;
+    for (;; at = at->producer->inputs[0]) {
+        if (!at->producer || !hn_pass_can_absorb(m->ctx, at)) return HONE_OK;
+        if (!hn_pass_is(at->producer, "Transpose") && !hn_pass_is(at->producer, "Reshape")) break;
+    }
+    if (hn_pass_is(at->producer, "Add")) {
+        add = at->producer;
+        int which = hn_pass_constant(m->ctx, add->inputs[0]) ? 0 : 1;
+        bias = add->inputs[which];
+        at = add->inputs[1 - which];
+        if (!hn_pass_constant(m->ctx, bias) || bias->type.dtype != HN_F32 || !at->producer ||
+            !may_copy(m->ctx, bias) || !hn_pass_can_absorb(m->ctx, at))
+            return HONE_OK;
+    }
+    hn_node *product = at->producer;
+    hn_value *w = hn_pass_is(product, "MatMul") ? product->inputs[1] : NULL;
+    if (!w || !hn_pass_constant(m->ctx, w) || w->type.dtype != HN_F32 || !may_copy(m->ctx, w))
+        return HONE_OK;
+    double factor = hn_tensor_get_f64(k, 0);
+    hn_value *olds[] = {w, bias}, *news[2] = {NULL, NULL};
+    for (int i = 0; i < 2; i++) {
+        hn_tensor scaled = {0};
+        if (!olds[i]) continue;
+        HN_TRY(hn_tensor_new(err, HN_F32, &olds[i]->constant->shape, &scaled));
+        int64_t count = hn_tensor_count(&scaled);
+        for (int64_t j = 0; j < count; j++)
+            hn_tensor_set_f64(&scaled, j, hn_tensor_get_f64(olds[i]->constant, j) * factor);
+        news[i] = hn_pass_add_constant(product, &scaled);
+        hn_tensor_free(&scaled);
+        if (!news[i]) HN_NOMEM(err, "folding into weights");
+    }
+    hn_node_set_input(product, 1, news[0]);
+    if (add) hn_node_set_input(add, add->inputs[0] == bias ? 0 : 1, news[1]);
+    hn_pass_replace(m->ctx, m->root->outputs[0], y);
+    *out_done = true;
+    return HONE_OK;
+}
+
 // ---- rewrites before a convolution --------------------------------------------------------------
 
 static bool unpadded(const hn_node *conv) {
@@ -327,6 +373,7 @@ static const hn_rule k_rules[] = {
     {"constant-behind", "Mul|Add|Div|Sub(Conv|ConvTranspose|Gemm:c(x, w!, b!?), k!)", constant_behind},
     {"subtracted-behind", "Sub(k!, Conv|ConvTranspose|Gemm:c(x, w!, b!?))", subtracted_behind},
     {"matmul-scale", "Mul|Div(MatMul:c(x, w!), k!)", constant_behind},
+    {"scale-behind-moves", "Mul(y, k!)", scale_behind_moves},
     {"matmul-bias", "Add(MatMul:c(x, w), k!)", matmul_bias},
     {"norm-before", "Conv(BatchNormalization:bn(x, gamma!, beta!, mean!, var!), w!, b!?)", norm_before},
     {"constant-before", "Conv(Mul|Add|Div|Sub:e(x, k!), w!, b!?)", constant_before},
