@@ -26,14 +26,12 @@ static bool clone_value(cloner *c, const hn_value *from, hn_graph *graph) {
     if (from->elems) {
         hn_dim *elems = hn_arena_array(&c->to->arena, (size_t)from->elem_count, sizeof *elems);
         if (!elems) return false;
-        if (from->elem_count)
-            memcpy(elems, from->elems, (size_t)from->elem_count * sizeof *elems);
+        if (from->elem_count) memcpy(elems, from->elems, (size_t)from->elem_count * sizeof *elems);
         value->elems = elems;
         value->elem_count = from->elem_count;
     }
     if (from->doc && !(value->doc = hn_arena_strdup(&c->to->arena, from->doc))) return false;
-    if (from->denotation &&
-        !(value->denotation = hn_arena_strdup(&c->to->arena, from->denotation)))
+    if (from->denotation && !(value->denotation = hn_arena_strdup(&c->to->arena, from->denotation)))
         return false;
     value->stated = from->stated;
     c->map[from->id] = value;
@@ -132,8 +130,8 @@ static bool clone_header(hn_module *to, const hn_module *from) {
 hn_module *hn_module_clone(const hn_module *module, hn_value **value_map) {
     size_t map_count = (size_t)module->next_value_id + 1;
     cloner c = {.to = hn_module_new(), .map = hn_calloc(map_count, sizeof *c.map)};
-    bool ok = c.to && c.map && clone_header(c.to, module) &&
-              clone_graph(&c, module->main, c.to->main);
+    bool ok =
+        c.to && c.map && clone_header(c.to, module) && clone_graph(&c, module->main, c.to->main);
     if (ok) {
         c.to->next_value_id = module->next_value_id;
         c.to->next_node_id = module->next_node_id;

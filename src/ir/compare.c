@@ -63,8 +63,7 @@ hn_status hn_tensor_diff(hone_error *err, const hn_tensor *ref, const hn_tensor 
         hn_shape_print(&text, &got->shape);
         hn_str_append(&text, " where ");
         hn_shape_print(&text, &ref->shape);
-        hone_status status =
-            HN_SET(err, HONE_ERR_CHECK, "shape %s is due", hn_str_get(&text));
+        hone_status status = HN_SET(err, HONE_ERR_CHECK, "shape %s is due", hn_str_get(&text));
         hn_str_free(&text);
         return status;
     }

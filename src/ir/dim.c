@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // Symbolic integers: see dim.h; their text form is in dim_text.c.
 //
-// An expression is constant + sum of coefficient * atom, atoms in rising order, interned. An atom is
-// a symbol, a product of atoms, or an opaque operation on two expressions; atoms are interned too
-// and refer to older ones only. So equal polynomials have equal handles, and ranges can be
+// An expression is constant + sum of coefficient * atom, atoms in rising order, interned. An atom
+// is a symbol, a product of atoms, or an opaque operation on two expressions; atoms are interned
+// too and refer to older ones only. So equal polynomials have equal handles, and ranges can be
 // recomputed in one sweep when a symbol is narrowed. INT64_MIN and INT64_MAX as bounds mean
 // "unbounded" and stick in sums and products.
 #include "ir/dim_int.h"
 
-static bool limits_hit(size_t count) { return count >= (size_t)HN_DIM_HANDLES - 2; }
-static hn_dim handle_of(uint32_t index) { return INT64_MIN + 1 + (int64_t)index; }
+static bool limits_hit(size_t count) {
+    return count >= (size_t)HN_DIM_HANDLES - 2;
+}
+static hn_dim handle_of(uint32_t index) {
+    return INT64_MIN + 1 + (int64_t)index;
+}
 
 const dim_expr *dim_expr_of(const hn_dims *dims, hn_dim dim) {
     return &dims->exprs.data[(uint64_t)dim - (uint64_t)INT64_MIN - 1];
@@ -23,7 +27,9 @@ static int64_t clamp(__int128 value) {
     return (int64_t)value;
 }
 
-static bool unbounded(int64_t bound) { return bound == INT64_MAX || bound == INT64_MIN; }
+static bool unbounded(int64_t bound) {
+    return bound == INT64_MAX || bound == INT64_MIN;
+}
 
 static int64_t bound_add(int64_t a, int64_t b) {
     if (unbounded(a)) return a;
@@ -78,8 +84,10 @@ static interval range_of(const hn_dims *dims, hn_dim dim) {
         const dim_atom *atom = &dims->atoms.data[e->terms[i].atom];
         int64_t c = e->terms[i].factor;
         interval part = hull(bound_mul, (interval){atom->lo, atom->hi}, (interval){c, c});
-        sum.lo = sum.lo == INT64_MIN || part.lo == INT64_MIN ? INT64_MIN : bound_add(sum.lo, part.lo);
-        sum.hi = sum.hi == INT64_MAX || part.hi == INT64_MAX ? INT64_MAX : bound_add(sum.hi, part.hi);
+        sum.lo =
+            sum.lo == INT64_MIN || part.lo == INT64_MIN ? INT64_MIN : bound_add(sum.lo, part.lo);
+        sum.hi =
+            sum.hi == INT64_MAX || part.hi == INT64_MAX ? INT64_MAX : bound_add(sum.hi, part.hi);
     }
     return sum;
 }
@@ -133,8 +141,10 @@ static void atom_derive(const hn_dims *dims, dim_atom *atom) {
         b = range_of(dims, atom->b);
     }
     switch (atom->kind) {
-    case DIM_SYMBOL: return;
-    case DIM_PRODUCT: break;
+    case DIM_SYMBOL:
+        return;
+    case DIM_PRODUCT:
+        break;
     case DIM_FLOORDIV:
         out = b.lo > 0 || b.hi < 0 ? hull(bound_div, a, b) : EVERYTHING;
         if (hn_dim_is_const(atom->b) && atom->b) {
@@ -143,8 +153,10 @@ static void atom_derive(const hn_dims *dims, dim_atom *atom) {
         }
         break;
     case DIM_MOD:
-        if (b.lo > 0) out = (interval){0, b.hi == INT64_MAX ? b.hi : b.hi - 1};
-        else if (b.hi < 0) out = (interval){b.lo == INT64_MIN ? b.lo : b.lo + 1, 0};
+        if (b.lo > 0)
+            out = (interval){0, b.hi == INT64_MAX ? b.hi : b.hi - 1};
+        else if (b.hi < 0)
+            out = (interval){b.lo == INT64_MIN ? b.lo : b.lo + 1, 0};
         if (b.lo > 0 && a.lo >= 0) out.hi = hn_min_i64(out.hi, a.hi);
         divisor = gcd(hn_dim_divisor(dims, atom->a), hn_dim_divisor(dims, atom->b));
         break;
@@ -309,7 +321,9 @@ static int depth_of(const hn_dims *dims, hn_dim dim) {
     return depth;
 }
 
-static hn_dim unknown(hn_dims *dims) { return hn_dim_fresh(dims, INT64_MIN, INT64_MAX); }
+static hn_dim unknown(hn_dims *dims) {
+    return hn_dim_fresh(dims, INT64_MIN, INT64_MAX);
+}
 
 static hn_dim opaque(hn_dims *dims, dim_kind kind, hn_dim a, hn_dim b) {
     int da = depth_of(dims, a), db = depth_of(dims, b);
@@ -320,7 +334,9 @@ static hn_dim opaque(hn_dims *dims, dim_kind kind, hn_dim a, hn_dim b) {
 
 // ---- tables and symbols -------------------------------------------------------------------------
 
-hn_dims *hn_dims_new(void) { return hn_calloc(1, sizeof(hn_dims)); }
+hn_dims *hn_dims_new(void) {
+    return hn_calloc(1, sizeof(hn_dims));
+}
 
 void hn_dims_free(hn_dims *dims) {
     if (!dims) return;
@@ -363,14 +379,14 @@ hn_dims *hn_dims_clone(const hn_dims *dims) {
 
 hn_dim dim_symbol_numbered(hn_dims *dims, int64_t number) {
     if (number >= dims->next_number) dims->next_number = number + 1;
-    return atom_handle(dims, &(dim_atom){.kind = DIM_SYMBOL, .number = number, .hi = INT64_MAX,
-                                         .divisor = 1});
+    return atom_handle(
+        dims, &(dim_atom){.kind = DIM_SYMBOL, .number = number, .hi = INT64_MAX, .divisor = 1});
 }
 
 hn_dim hn_dim_symbol(hn_dims *dims, const char *name) {
     if (!name || !*name) return dim_symbol_numbered(dims, dims->next_number);
-    return atom_handle(dims, &(dim_atom){.kind = DIM_SYMBOL, .name = name, .hi = INT64_MAX,
-                                         .divisor = 1});
+    return atom_handle(
+        dims, &(dim_atom){.kind = DIM_SYMBOL, .name = name, .hi = INT64_MAX, .divisor = 1});
 }
 
 hn_dim hn_dim_fresh(hn_dims *dims, int64_t lo, int64_t hi) {
@@ -391,14 +407,18 @@ const dim_atom *dim_symbol_atom(const hn_dims *dims, hn_dim dim) {
     return atom->kind == DIM_SYMBOL ? atom : NULL;
 }
 
-bool hn_dim_is_symbol(const hn_dims *dims, hn_dim dim) { return dim_symbol_atom(dims, dim) != NULL; }
+bool hn_dim_is_symbol(const hn_dims *dims, hn_dim dim) {
+    return dim_symbol_atom(dims, dim) != NULL;
+}
 
 const char *hn_dim_symbol_name(const hn_dims *dims, hn_dim symbol) {
     const dim_atom *atom = dim_symbol_atom(dims, symbol);
     return atom && atom->name ? atom->name : "";
 }
 
-size_t hn_dims_symbol_count(const hn_dims *dims) { return dims->symbols.count; }
+size_t hn_dims_symbol_count(const hn_dims *dims) {
+    return dims->symbols.count;
+}
 
 hn_dim hn_dims_symbol_at(const hn_dims *dims, size_t index) {
     return dims->atoms.data[dims->symbols.data[index]].self;
@@ -451,7 +471,8 @@ static void sum_add_term(dim_sum *sum, int64_t factor, uint32_t atom) {
     while (at < sum->count && sum->terms[at].atom < atom)
         at++;
     if (at < sum->count && sum->terms[at].atom == atom) {
-        if (!hn_add_i64(sum->terms[at].factor, factor, &sum->terms[at].factor)) sum->overflow = true;
+        if (!hn_add_i64(sum->terms[at].factor, factor, &sum->terms[at].factor))
+            sum->overflow = true;
         if (sum->terms[at].factor) return;
         sum->count--;
         memmove(&sum->terms[at], &sum->terms[at + 1],
@@ -477,8 +498,10 @@ static void sum_add_scaled(const hn_dims *dims, dim_sum *sum, hn_dim dim, int64_
         !hn_add_i64(sum->constant, part, &sum->constant))
         sum->overflow = true;
     for (int i = 0; i < other.count; i++) {
-        if (!hn_mul_i64(other.terms[i].factor, factor, &part)) sum->overflow = true;
-        else sum_add_term(sum, part, other.terms[i].atom);
+        if (!hn_mul_i64(other.terms[i].factor, factor, &part))
+            sum->overflow = true;
+        else
+            sum_add_term(sum, part, other.terms[i].atom);
     }
 }
 
@@ -526,8 +549,8 @@ static int atom_product(hn_dims *dims, uint32_t x, uint32_t y, uint32_t *out) {
         if (dims->atoms.data[next].depth > depth) depth = dims->atoms.data[next].depth;
     }
     if (depth + 1 > DIM_MAX_DEPTH) return 0;
-    dim_atom atom = {.kind = DIM_PRODUCT, .factors = merged, .factor_count = nx + ny,
-                     .depth = depth + 1};
+    dim_atom atom = {
+        .kind = DIM_PRODUCT, .factors = merged, .factor_count = nx + ny, .depth = depth + 1};
     return atom_intern(dims, &atom, out) ? 1 : -1;
 }
 
@@ -549,15 +572,18 @@ hn_dim hn_dim_mul(hn_dims *dims, hn_dim a, hn_dim b) {
     sum_add_scaled(dims, &sum, b, left.constant);
     for (int i = 0; i < left.count && !sum.overflow; i++) {
         int64_t factor;
-        if (!hn_mul_i64(left.terms[i].factor, right.constant, &factor)) sum.overflow = true;
-        else sum_add_term(&sum, factor, left.terms[i].atom);
+        if (!hn_mul_i64(left.terms[i].factor, right.constant, &factor))
+            sum.overflow = true;
+        else
+            sum_add_term(&sum, factor, left.terms[i].atom);
         for (int j = 0; j < right.count && !sum.overflow; j++) {
             uint32_t atom;
             int made = atom_product(dims, left.terms[i].atom, right.terms[j].atom, &atom);
             if (made < 0) return HN_DIM_FAILED;
             if (!made || !hn_mul_i64(left.terms[i].factor, right.terms[j].factor, &factor))
                 sum.overflow = true;
-            else sum_add_term(&sum, factor, atom);
+            else
+                sum_add_term(&sum, factor, atom);
         }
     }
     return sum_finish(dims, &sum);
@@ -565,7 +591,8 @@ hn_dim hn_dim_mul(hn_dims *dims, hn_dim a, hn_dim b) {
 
 // ---- division -----------------------------------------------------------------------------------
 
-// Quotient of two monomials, factor and atoms; false if it is none. atom UINT32_MAX: the constant 1.
+// Quotient of two monomials, factor and atoms; false if it is none. atom UINT32_MAX: the
+// constant 1.
 static bool monomial_divide(hn_dims *dims, dim_term a, dim_term b, hn_dim *out) {
     if (b.factor == 0 || (a.factor == INT64_MIN && b.factor == -1) || a.factor % b.factor)
         return false;
@@ -575,8 +602,10 @@ static bool monomial_divide(hn_dims *dims, dim_term a, dim_term b, hn_dim *out) 
     uint32_t rest[DIM_MAX_DEGREE];
     int count = 0, j = 0;
     for (int i = 0; i < na; i++) {
-        if (j < nb && fb[j] == fa[i]) j++;
-        else rest[count++] = fa[i];
+        if (j < nb && fb[j] == fa[i])
+            j++;
+        else
+            rest[count++] = fa[i];
     }
     if (j < nb) return false;
     hn_dim quotient = a.factor / b.factor;
@@ -716,8 +745,12 @@ static hn_dim extreme(hn_dims *dims, dim_kind kind, hn_dim a, hn_dim b) {
     return a < b ? opaque(dims, kind, a, b) : opaque(dims, kind, b, a);
 }
 
-hn_dim hn_dim_min(hn_dims *dims, hn_dim a, hn_dim b) { return extreme(dims, DIM_MIN, a, b); }
-hn_dim hn_dim_max(hn_dims *dims, hn_dim a, hn_dim b) { return extreme(dims, DIM_MAX, a, b); }
+hn_dim hn_dim_min(hn_dims *dims, hn_dim a, hn_dim b) {
+    return extreme(dims, DIM_MIN, a, b);
+}
+hn_dim hn_dim_max(hn_dims *dims, hn_dim a, hn_dim b) {
+    return extreme(dims, DIM_MAX, a, b);
+}
 
 // ---- evaluation ---------------------------------------------------------------------------------
 
@@ -741,8 +774,12 @@ static bool atom_eval(const hn_dims *dims, uint32_t index, hn_dim_lookup lookup,
         if (b == 0 || (a == INT64_MIN && b == -1)) return false;
         *out = atom->kind == DIM_MOD ? floor_mod(a, b) : floor_div(a, b);
         return true;
-    case DIM_MIN: *out = hn_min_i64(a, b); return true;
-    default: *out = hn_max_i64(a, b); return true;
+    case DIM_MIN:
+        *out = hn_min_i64(a, b);
+        return true;
+    default:
+        *out = hn_max_i64(a, b);
+        return true;
     }
 }
 

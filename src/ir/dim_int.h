@@ -26,7 +26,7 @@ typedef struct dim_atom {
     hn_dim self;             // symbol: its handle
     const uint32_t *factors; // product: rising atom indices, none of them a product
     int factor_count;
-    hn_dim a, b;             // opaque operations
+    hn_dim a, b; // opaque operations
     int64_t lo, hi, divisor;
 } dim_atom;
 
@@ -55,7 +55,7 @@ struct hn_dims {
     int64_t next_number;
 };
 
-const dim_expr *dim_expr_of(const hn_dims *dims, hn_dim dim);         // not for constants
-const dim_atom *dim_symbol_atom(const hn_dims *dims, hn_dim dim);     // NULL: no symbol
-hn_dim dim_symbol_numbered(hn_dims *dims, int64_t number);            // the unnamed symbol ?number
+const dim_expr *dim_expr_of(const hn_dims *dims, hn_dim dim);     // not for constants
+const dim_atom *dim_symbol_atom(const hn_dims *dims, hn_dim dim); // NULL: no symbol
+hn_dim dim_symbol_numbered(hn_dims *dims, int64_t number);        // the unnamed symbol ?number
 #endif

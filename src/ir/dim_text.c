@@ -51,7 +51,8 @@ static void print_atom(hn_str *out, const hn_dims *dims, uint32_t index, bool ne
             for (const char *c = atom->name; *c; c++) {
                 if (*c == '"' || *c == '\\' || (unsigned char)*c < 32)
                     hn_str_printf(out, "\\%02x", (unsigned char)*c);
-                else hn_str_append_n(out, c, 1);
+                else
+                    hn_str_append_n(out, c, 1);
             }
             hn_str_append(out, "\"");
         }
@@ -69,7 +70,9 @@ static void print_atom(hn_str *out, const hn_dims *dims, uint32_t index, bool ne
         if (!hn_dim_is_const(atom->b) || atom->b < 0) hn_str_append(out, ")");
         if (wrap) hn_str_append(out, ")");
         return;
-    default: print_extreme(out, dims, atom); return;
+    default:
+        print_extreme(out, dims, atom);
+        return;
     }
 }
 
@@ -113,11 +116,14 @@ void hn_dim_print(hn_str *out, const hn_dims *dims, hn_dim dim) {
     sort_pieces(out, pieces, e->count);
     for (int i = 0; i < e->count; i++) {
         int64_t factor = pieces[i].factor;
-        if (factor < 0) hn_str_append(out, "-");
-        else if (i) hn_str_append(out, "+");
+        if (factor < 0)
+            hn_str_append(out, "-");
+        else if (i)
+            hn_str_append(out, "+");
         if (factor != 1 && factor != -1)
-            hn_str_printf(out, "%llu*", (unsigned long long)(factor < 0 ? 0 - (uint64_t)factor
-                                                                        : (uint64_t)factor));
+            hn_str_printf(
+                out, "%llu*",
+                (unsigned long long)(factor < 0 ? 0 - (uint64_t)factor : (uint64_t)factor));
         hn_str_append(out, hn_str_get(&pieces[i].text));
         hn_str_free(&pieces[i].text);
     }
@@ -135,14 +141,18 @@ typedef struct dim_parser {
 
 static hn_status parse_sum(dim_parser *p, hn_dim *out);
 
-static char peek(const dim_parser *p) { return p->at < p->end ? *p->at : '\0'; }
+static char peek(const dim_parser *p) {
+    return p->at < p->end ? *p->at : '\0';
+}
 
 static void skip_blanks(dim_parser *p) {
     while (peek(p) == ' ')
         p->at++;
 }
 
-static int near(const char *at, const char *end) { return end - at < 20 ? (int)(end - at) : 20; }
+static int near(const char *at, const char *end) {
+    return end - at < 20 ? (int)(end - at) : 20;
+}
 
 static bool take(dim_parser *p, const char *token) {
     skip_blanks(p);
@@ -224,7 +234,8 @@ static hn_status parse_name(dim_parser *p, hn_dim *out) {
 
 static hn_status parse_factor(dim_parser *p, hn_dim *out) {
     int64_t number;
-    if (++p->depth > 200) HN_FAIL(p->err, HONE_ERR_LIMIT, "a dimension expression is nested too deep");
+    if (++p->depth > 200)
+        HN_FAIL(p->err, HONE_ERR_LIMIT, "a dimension expression is nested too deep");
     skip_blanks(p);
     char c = peek(p);
     if (take(p, "-")) {

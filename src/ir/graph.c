@@ -247,17 +247,25 @@ static void list_insert(hn_node *node, hn_node *before) {
     hn_graph *graph = node->graph;
     node->next = before;
     node->prev = before ? before->prev : graph->last;
-    if (node->prev) node->prev->next = node;
-    else graph->first = node;
-    if (before) before->prev = node;
-    else graph->last = node;
+    if (node->prev)
+        node->prev->next = node;
+    else
+        graph->first = node;
+    if (before)
+        before->prev = node;
+    else
+        graph->last = node;
 }
 
 static void list_remove(hn_node *node) {
-    if (node->prev) node->prev->next = node->next;
-    else node->graph->first = node->next;
-    if (node->next) node->next->prev = node->prev;
-    else node->graph->last = node->prev;
+    if (node->prev)
+        node->prev->next = node->next;
+    else
+        node->graph->first = node->next;
+    if (node->next)
+        node->next->prev = node->prev;
+    else
+        node->graph->last = node->prev;
     node->prev = node->next = NULL;
 }
 
@@ -415,8 +423,7 @@ hn_attr *hn_node_add_attr(hn_node *node, const char *name, hn_attr_type type) {
     if (!attr) {
         int count = node->attr_count;
         if (count == 0 || (count >= MIN_CAPACITY && (count & (count - 1)) == 0)) {
-            hn_attr *grown =
-                hn_arena_array(arena, (size_t)capacity_for(count + 1), sizeof *grown);
+            hn_attr *grown = hn_arena_array(arena, (size_t)capacity_for(count + 1), sizeof *grown);
             if (!grown) return NULL;
             if (count) memcpy(grown, node->attrs, (size_t)count * sizeof *grown);
             node->attrs = grown;
@@ -514,11 +521,16 @@ bool hn_node_copy_attr(hn_node *node, const hn_attr *a) {
     hn_slice text;
     hn_attr *copy;
     switch (a->type) {
-    case HN_ATTR_INT: return hn_node_set_int(node, a->name, a->i);
-    case HN_ATTR_FLOAT: return hn_node_set_float(node, a->name, a->f);
-    case HN_ATTR_INTS: return hn_node_set_ints(node, a->name, a->ints, a->count);
-    case HN_ATTR_FLOATS: return hn_node_set_floats(node, a->name, a->floats, a->count);
-    case HN_ATTR_STRINGS: return hn_node_set_strings(node, a->name, a->strings, a->count);
+    case HN_ATTR_INT:
+        return hn_node_set_int(node, a->name, a->i);
+    case HN_ATTR_FLOAT:
+        return hn_node_set_float(node, a->name, a->f);
+    case HN_ATTR_INTS:
+        return hn_node_set_ints(node, a->name, a->ints, a->count);
+    case HN_ATTR_FLOATS:
+        return hn_node_set_floats(node, a->name, a->floats, a->count);
+    case HN_ATTR_STRINGS:
+        return hn_node_set_strings(node, a->name, a->strings, a->count);
     case HN_ATTR_STRING:
         if (!copy_slice(node->graph->module, a->s, &text)) return false;
         copy = hn_node_add_attr(node, a->name, HN_ATTR_STRING);
@@ -530,7 +542,8 @@ bool hn_node_copy_attr(hn_node *node, const hn_attr *a) {
         hn_tensor_free(&shared);
         return ok;
     }
-    case HN_ATTR_GRAPH: return true;
+    case HN_ATTR_GRAPH:
+        return true;
     }
     return false;
 }
@@ -543,7 +556,9 @@ bool hn_node_copy_attrs(hn_node *node, const hn_node *from) {
 
 // ---- reading ------------------------------------------------------------------------------------
 
-const hn_attr *hn_node_attr(const hn_node *node, const char *name) { return find_attr(node, name); }
+const hn_attr *hn_node_attr(const hn_node *node, const char *name) {
+    return find_attr(node, name);
+}
 
 int64_t hn_node_int(const hn_node *node, const char *name, int64_t absent) {
     const hn_attr *attr = find_attr(node, name);
@@ -579,9 +594,12 @@ const char *hn_node_label(const hn_node *node, char *buf, size_t size) {
     const char *produced = "";
     for (int i = 0; i < node->output_count && !*produced; i++)
         if (node->outputs[i]) produced = node->outputs[i]->name;
-    if (*node->name) snprintf(buf, size, "%s '%s'", node->op_type, node->name);
-    else if (*produced) snprintf(buf, size, "%s producing '%s'", node->op_type, produced);
-    else snprintf(buf, size, "%s (node %u)", node->op_type, node->id);
+    if (*node->name)
+        snprintf(buf, size, "%s '%s'", node->op_type, node->name);
+    else if (*produced)
+        snprintf(buf, size, "%s producing '%s'", node->op_type, produced);
+    else
+        snprintf(buf, size, "%s (node %u)", node->op_type, node->id);
     return buf;
 }
 

@@ -6,7 +6,13 @@
 #include <math.h>
 #include <stdatomic.h>
 
-typedef enum dtype_class { CLASS_float, CLASS_sint, CLASS_uint, CLASS_bool, CLASS_other } dtype_class;
+typedef enum dtype_class {
+    CLASS_float,
+    CLASS_sint,
+    CLASS_uint,
+    CLASS_bool,
+    CLASS_other
+} dtype_class;
 
 static const struct {
     const char *name;
@@ -18,7 +24,9 @@ static const struct {
 #undef HN_DTYPE
 };
 
-static bool known(hn_dtype dtype) { return dtype > HN_NONE && dtype < HN_DTYPE_END; }
+static bool known(hn_dtype dtype) {
+    return dtype > HN_NONE && dtype < HN_DTYPE_END;
+}
 
 const char *hn_dtype_name(hn_dtype dtype) {
     return known(dtype) && DTYPES[dtype].name ? DTYPES[dtype].name : "?";
@@ -35,7 +43,9 @@ hn_dtype hn_dtype_from_onnx(int64_t code) {
     return (hn_dtype)code;
 }
 
-int hn_dtype_bits(hn_dtype dtype) { return known(dtype) ? DTYPES[dtype].bits : 0; }
+int hn_dtype_bits(hn_dtype dtype) {
+    return known(dtype) ? DTYPES[dtype].bits : 0;
+}
 bool hn_dtype_is_float(hn_dtype dtype) {
     return known(dtype) && DTYPES[dtype].class == CLASS_float;
 }
@@ -43,7 +53,8 @@ bool hn_dtype_is_int(hn_dtype dtype) {
     return known(dtype) && (DTYPES[dtype].class == CLASS_sint || DTYPES[dtype].class == CLASS_uint);
 }
 bool hn_dtype_is_signed(hn_dtype dtype) {
-    return known(dtype) && (DTYPES[dtype].class == CLASS_sint || DTYPES[dtype].class == CLASS_float);
+    return known(dtype) &&
+           (DTYPES[dtype].class == CLASS_sint || DTYPES[dtype].class == CLASS_float);
 }
 
 // ---- shapes -------------------------------------------------------------------------------------
@@ -65,7 +76,8 @@ bool hn_shape_bytes(const hn_shape *shape, hn_dtype dtype, size_t *out_bytes) {
     int64_t count, bits;
     if (!known(dtype) || !hn_shape_count(shape, &count)) return false;
     if (dtype == HN_STRING) return hn_mul_size((size_t)count, sizeof(hn_slice), out_bytes);
-    if (!hn_mul_i64(count, hn_dtype_bits(dtype), &bits) || !hn_add_i64(bits, 7, &bits)) return false;
+    if (!hn_mul_i64(count, hn_dtype_bits(dtype), &bits) || !hn_add_i64(bits, 7, &bits))
+        return false;
     *out_bytes = (size_t)bits / 8;
     return true;
 }
@@ -135,9 +147,15 @@ void hn_buffer_unref(hn_buffer *buffer) {
     hn_free(buffer);
 }
 
-void *hn_buffer_data(hn_buffer *buffer) { return buffer->data; }
-size_t hn_buffer_bytes(const hn_buffer *buffer) { return buffer->bytes; }
-bool hn_buffer_is_heap(const hn_buffer *buffer) { return buffer->heap; }
+void *hn_buffer_data(hn_buffer *buffer) {
+    return buffer->data;
+}
+size_t hn_buffer_bytes(const hn_buffer *buffer) {
+    return buffer->bytes;
+}
+bool hn_buffer_is_heap(const hn_buffer *buffer) {
+    return buffer->heap;
+}
 
 // ---- tensors ------------------------------------------------------------------------------------
 
@@ -153,8 +171,7 @@ hn_status hn_tensor_new(hone_error *err, hn_dtype dtype, const hn_shape *shape,
         return HONE_ERR_LIMIT;
     }
     hn_buffer *buffer = hn_buffer_new(bytes);
-    if (!buffer)
-        HN_FAIL(err, HONE_ERR_NOMEM, "out of memory (a tensor of %zu bytes)", bytes);
+    if (!buffer) HN_FAIL(err, HONE_ERR_NOMEM, "out of memory (a tensor of %zu bytes)", bytes);
     *out_tensor = (hn_tensor){dtype, *shape, buffer->data, bytes, buffer};
     return HONE_OK;
 }
@@ -232,14 +249,29 @@ typedef struct small_float {
 
 static bool small_format(hn_dtype dtype, small_float *out) {
     switch (dtype) {
-    case HN_F16: *out = (small_float){5, 10, 15, 0x7bff, 0x7e00, TOP_INF_NAN}; return true;
-    case HN_BF16: *out = (small_float){8, 7, 127, 0x7f7f, 0x7fc0, TOP_INF_NAN}; return true;
-    case HN_F8E4M3FN: *out = (small_float){4, 3, 7, 0x7e, 0x7f, TOP_NAN}; return true;
-    case HN_F8E4M3FNUZ: *out = (small_float){4, 3, 8, 0x7f, 0x80, TOP_NEGATIVE_ZERO_NAN}; return true;
-    case HN_F8E5M2: *out = (small_float){5, 2, 15, 0x7b, 0x7f, TOP_INF_NAN}; return true;
-    case HN_F8E5M2FNUZ: *out = (small_float){5, 2, 16, 0x7f, 0x80, TOP_NEGATIVE_ZERO_NAN}; return true;
-    case HN_F4E2M1: *out = (small_float){2, 1, 1, 0x7, 0, TOP_FINITE}; return true;
-    default: return false;
+    case HN_F16:
+        *out = (small_float){5, 10, 15, 0x7bff, 0x7e00, TOP_INF_NAN};
+        return true;
+    case HN_BF16:
+        *out = (small_float){8, 7, 127, 0x7f7f, 0x7fc0, TOP_INF_NAN};
+        return true;
+    case HN_F8E4M3FN:
+        *out = (small_float){4, 3, 7, 0x7e, 0x7f, TOP_NAN};
+        return true;
+    case HN_F8E4M3FNUZ:
+        *out = (small_float){4, 3, 8, 0x7f, 0x80, TOP_NEGATIVE_ZERO_NAN};
+        return true;
+    case HN_F8E5M2:
+        *out = (small_float){5, 2, 15, 0x7b, 0x7f, TOP_INF_NAN};
+        return true;
+    case HN_F8E5M2FNUZ:
+        *out = (small_float){5, 2, 16, 0x7f, 0x80, TOP_NEGATIVE_ZERO_NAN};
+        return true;
+    case HN_F4E2M1:
+        *out = (small_float){2, 1, 1, 0x7, 0, TOP_FINITE};
+        return true;
+    default:
+        return false;
     }
 }
 
@@ -280,15 +312,20 @@ static uint32_t small_encode(const small_float *f, double value, bool saturate) 
         }
     }
     if (bits > f->max_finite) {
-        if (saturate || f->top == TOP_FINITE) bits = f->max_finite;
-        else if (f->top == TOP_INF_NAN) bits = f->max_finite + 1;
-        else return f->top == TOP_NEGATIVE_ZERO_NAN ? f->nan : sign | f->nan;
+        if (saturate || f->top == TOP_FINITE)
+            bits = f->max_finite;
+        else if (f->top == TOP_INF_NAN)
+            bits = f->max_finite + 1;
+        else
+            return f->top == TOP_NEGATIVE_ZERO_NAN ? f->nan : sign | f->nan;
     }
     if (bits == 0 && f->top == TOP_NEGATIVE_ZERO_NAN) return 0; // there is no negative zero
     return sign | bits;
 }
 
-static double e8m0_decode(uint8_t bits) { return bits == 255 ? NAN : ldexp(1.0, bits - 127); }
+static double e8m0_decode(uint8_t bits) {
+    return bits == 255 ? NAN : ldexp(1.0, bits - 127);
+}
 
 // Powers of two only; ONNX's default rounding for them is up.
 static uint8_t e8m0_encode(double value) {
@@ -357,8 +394,10 @@ static bool get_integer(const hn_tensor *tensor, int64_t index, int64_t *out) {
     } else {
         raw = get_bits(tensor, bits, index);
     }
-    if (dtype == HN_BOOL) raw = raw != 0;
-    else if (bits < 64 && hn_dtype_is_signed(dtype) && raw >> (bits - 1)) raw |= ~0ull << bits;
+    if (dtype == HN_BOOL)
+        raw = raw != 0;
+    else if (bits < 64 && hn_dtype_is_signed(dtype) && raw >> (bits - 1))
+        raw |= ~0ull << bits;
     *out = (int64_t)raw;
     return true;
 }
@@ -383,7 +422,8 @@ double hn_tensor_get_f64(const hn_tensor *tensor, int64_t index) {
         memcpy(&f64, (const char *)tensor->data + index * 16, sizeof f64);
         return f64;
     case HN_STRING:
-    case HN_NONE: return NAN;
+    case HN_NONE:
+        return NAN;
     default:
         return hn_small_to_f64(tensor->dtype,
                                get_bits(tensor, hn_dtype_bits(tensor->dtype), index));
@@ -421,14 +461,25 @@ static void set_float(hn_tensor *tensor, int64_t index, double value) {
     double wide_pair[2] = {value, 0};
     char *base = tensor->data;
     switch (tensor->dtype) {
-    case HN_F32: memcpy(base + index * 4, &f32, sizeof f32); break;
-    case HN_F64: memcpy(base + index * 8, &value, sizeof value); break;
-    case HN_C64: memcpy(base + index * 8, pair, sizeof pair); break;
-    case HN_C128: memcpy(base + index * 16, wide_pair, sizeof wide_pair); break;
+    case HN_F32:
+        memcpy(base + index * 4, &f32, sizeof f32);
+        break;
+    case HN_F64:
+        memcpy(base + index * 8, &value, sizeof value);
+        break;
+    case HN_C64:
+        memcpy(base + index * 8, pair, sizeof pair);
+        break;
+    case HN_C128:
+        memcpy(base + index * 16, wide_pair, sizeof wide_pair);
+        break;
     case HN_STRING:
-    case HN_NONE: break;
+    case HN_NONE:
+        break;
     case HN_F16:
-    case HN_BF16: set_bits(tensor, 16, index, hn_f64_to_small(tensor->dtype, value, false)); break;
+    case HN_BF16:
+        set_bits(tensor, 16, index, hn_f64_to_small(tensor->dtype, value, false));
+        break;
     default: // 8- and 4-bit floats saturate, as ONNX casts do by default
         set_bits(tensor, hn_dtype_bits(tensor->dtype), index,
                  hn_f64_to_small(tensor->dtype, value, true));

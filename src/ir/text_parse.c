@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Parsing the text form: docs/ir-text.md is the grammar; recursive descent over the whole text.
 //
-// Anything may be fed in here (tests, fuzzing): sizes, depths and numbers are bounded, and the result
-// has passed the verifier. Errors name the line.
+// Anything may be fed in here (tests, fuzzing): sizes, depths and numbers are bounded, and the
+// result has passed the verifier. Errors name the line.
 #include "ir/text_int.h"
 #include <math.h>
 
-#define MAX_DEPTH         64          // of sub-graphs
+#define MAX_DEPTH         64           // of sub-graphs
 #define MAX_CONTENT_BYTES (1ull << 30) // of all constants together
 #define MAX_OUTPUTS       4096
 
@@ -35,7 +35,9 @@ typedef struct parser {
 
 // ---- characters ---------------------------------------------------------------------------------
 
-static char peek(const parser *p) { return p->at < p->end ? *p->at : '\0'; }
+static char peek(const parser *p) {
+    return p->at < p->end ? *p->at : '\0';
+}
 
 static void skip(parser *p) {
     for (; p->at < p->end; p->at++) {
@@ -44,8 +46,10 @@ static void skip(parser *p) {
                 p->at++;
             if (p->at == p->end) return;
         }
-        if (*p->at == '\n') p->line++;
-        else if (*p->at != ' ' && *p->at != '\t' && *p->at != '\r') return;
+        if (*p->at == '\n')
+            p->line++;
+        else if (*p->at != ' ' && *p->at != '\t' && *p->at != '\r')
+            return;
     }
 }
 
@@ -123,7 +127,8 @@ static hn_status quoted(parser *p, hn_slice *out) {
 static hn_status text(parser *p, const char **out) {
     hn_slice slice;
     HN_TRY(quoted(p, &slice));
-    if (memchr(slice.data, '\0', slice.length)) BAD(p, "a name of the graph text holds a zero byte");
+    if (memchr(slice.data, '\0', slice.length))
+        BAD(p, "a name of the graph text holds a zero byte");
     *out = slice.data;
     return HONE_OK;
 }
@@ -170,10 +175,14 @@ static hn_status small_integer(parser *p, int64_t least, int64_t most, int *out)
 }
 
 static bool read_double(hn_slice number, double *out) {
-    if (hn_slice_eq(number, "inf")) *out = INFINITY;
-    else if (hn_slice_eq(number, "-inf")) *out = -INFINITY;
-    else if (hn_slice_eq(number, "nan")) *out = NAN;
-    else return hn_parse_f64(number, out);
+    if (hn_slice_eq(number, "inf"))
+        *out = INFINITY;
+    else if (hn_slice_eq(number, "-inf"))
+        *out = -INFINITY;
+    else if (hn_slice_eq(number, "nan"))
+        *out = NAN;
+    else
+        return hn_parse_f64(number, out);
     return true;
 }
 
@@ -374,7 +383,8 @@ static hn_status content(parser *p, const hn_type *type, hn_tensor *out) {
             type->dtype == HN_C128 || !read_hex(number_text(p), &seed))
             status = HN_SET(p->err, HONE_ERR_FORMAT,
                             "random content needs a hexadecimal seed and more than %d numeric "
-                            "elements", TEXT_FULL_ELEMENTS);
+                            "elements",
+                            TEXT_FULL_ELEMENTS);
         else
             hn_text_fill(&tensor, (uint32_t)seed);
     } else {
@@ -385,8 +395,10 @@ static hn_status content(parser *p, const hn_type *type, hn_tensor *out) {
         }
         if (status == HONE_OK) status = expect(p, "}");
     }
-    if (status == HONE_OK) *out = tensor;
-    else hn_tensor_free(&tensor);
+    if (status == HONE_OK)
+        *out = tensor;
+    else
+        hn_tensor_free(&tensor);
     return status;
 }
 
@@ -417,10 +429,14 @@ static hn_status list_attr(parser *p, hn_node *node, const char *name) {
     bool ok = true;
     if (take(p, "]")) { // an empty list says its type
         char type = peek(p);
-        if (type == 'i') ok = hn_node_set_ints(node, name, NULL, 0);
-        else if (type == 'f') ok = hn_node_set_floats(node, name, NULL, 0);
-        else if (type == 's') ok = hn_node_set_strings(node, name, NULL, 0);
-        else BAD(p, "an empty list is not followed by i, f or s");
+        if (type == 'i')
+            ok = hn_node_set_ints(node, name, NULL, 0);
+        else if (type == 'f')
+            ok = hn_node_set_floats(node, name, NULL, 0);
+        else if (type == 's')
+            ok = hn_node_set_strings(node, name, NULL, 0);
+        else
+            BAD(p, "an empty list is not followed by i, f or s");
         p->at++;
         if (!ok) HN_NOMEM(p->err, "parsing");
         return HONE_OK;
@@ -435,9 +451,12 @@ static hn_status list_attr(parser *p, hn_node *node, const char *name) {
             if (status == HONE_OK) ok = hn_vec_push(&strings, item);
         } else {
             item = number_text(p);
-            if (hn_parse_i64(item, &whole)) ok = hn_vec_push(&ints, whole);
-            else if (read_float(item, &real)) ok = hn_vec_push(&floats, real);
-            else status = HN_SET(p->err, HONE_ERR_FORMAT, "a list of the graph text has a bad item");
+            if (hn_parse_i64(item, &whole))
+                ok = hn_vec_push(&ints, whole);
+            else if (read_float(item, &real))
+                ok = hn_vec_push(&floats, real);
+            else
+                status = HN_SET(p->err, HONE_ERR_FORMAT, "a list of the graph text has a bad item");
         }
     } while (status == HONE_OK && ok && take(p, ","));
     if (status == HONE_OK && ok) status = expect(p, "]");
@@ -445,9 +464,12 @@ static hn_status list_attr(parser *p, hn_node *node, const char *name) {
     if (status == HONE_OK && kinds > 1)
         status = HN_SET(p->err, HONE_ERR_FORMAT, "a list of the graph text has items of two types");
     if (status == HONE_OK && ok) {
-        if (ints.count) ok = hn_node_set_ints(node, name, ints.data, (int64_t)ints.count);
-        else if (floats.count) ok = hn_node_set_floats(node, name, floats.data, (int64_t)floats.count);
-        else ok = hn_node_set_strings(node, name, strings.data, (int64_t)strings.count);
+        if (ints.count)
+            ok = hn_node_set_ints(node, name, ints.data, (int64_t)ints.count);
+        else if (floats.count)
+            ok = hn_node_set_floats(node, name, floats.data, (int64_t)floats.count);
+        else
+            ok = hn_node_set_strings(node, name, strings.data, (int64_t)strings.count);
     }
     hn_vec_free(&ints);
     hn_vec_free(&floats);
@@ -492,9 +514,12 @@ static hn_status attr(parser *p, hn_node *node) {
         hn_slice number = number_text(p);
         int64_t whole;
         float real;
-        if (hn_parse_i64(number, &whole)) ok = hn_node_set_int(node, name, whole);
-        else if (read_float(number, &real)) ok = hn_node_set_float(node, name, real);
-        else BAD(p, "attribute %s has no value that can be read", name);
+        if (hn_parse_i64(number, &whole))
+            ok = hn_node_set_int(node, name, whole);
+        else if (read_float(number, &real))
+            ok = hn_node_set_float(node, name, real);
+        else
+            BAD(p, "attribute %s has no value that can be read", name);
     }
     if (!ok) HN_NOMEM(p->err, "parsing");
     return HONE_OK;
@@ -564,8 +589,10 @@ static hn_status node_outputs(parser *p, definition *outputs, int *out_count) {
         if (count == MAX_OUTPUTS) BAD(p, "a node has more than %d outputs", MAX_OUTPUTS);
         skip(p);
         outputs[count] = (definition){0};
-        if (peek(p) == '_') p->at++;
-        else HN_TRY(define(p, &outputs[count]));
+        if (peek(p) == '_')
+            p->at++;
+        else
+            HN_TRY(define(p, &outputs[count]));
         count++;
     }
     *out_count = count;
@@ -583,8 +610,7 @@ static hn_status node_body(parser *p, hn_graph *graph, definition *outputs) {
     }
     HN_TRY(expect(p, "@"));
     HN_TRY(small_integer(p, 0, INT32_MAX, &version));
-    hn_node *node =
-        hn_graph_add_node(graph, NULL, 0, op_type, domain, version, NULL, 0, count);
+    hn_node *node = hn_graph_add_node(graph, NULL, 0, op_type, domain, version, NULL, 0, count);
     if (!node) HN_NOMEM(p->err, "parsing");
     HN_TRY(node_rest(p, node));
     // Bound last: a node cannot read its own outputs.
@@ -711,7 +737,9 @@ hn_status hn_module_parse(hone_error *err, const char *graph_text, hn_module **o
     if (!p.module) HN_NOMEM(err, "parsing");
     hone_status status = whole(&p);
     hn_free(p.slots);
-    if (status == HONE_OK) *out_module = p.module;
-    else hn_module_free(p.module);
+    if (status == HONE_OK)
+        *out_module = p.module;
+    else
+        hn_module_free(p.module);
     return status;
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Printing modules as text: docs/ir-text.md is the grammar.
 //
-// A value is written by its name where that is unique in the module, else by a number given in order
-// of definition; nothing depends on ids or addresses, so equal modules print equally.
+// A value is written by its name where that is unique in the module, else by a number given in
+// order of definition; nothing depends on ids or addresses, so equal modules print equally.
 #include "ir/text_int.h"
 #include <math.h>
 #include <stdlib.h>
@@ -40,10 +40,12 @@ static uint64_t mix(uint64_t x) { // splitmix64's output function
     return x ^ (x >> 31);
 }
 
-static bool has_sign(hn_dtype dtype) { return hn_dtype_is_float(dtype) && dtype != HN_F8E8M0; }
+static bool has_sign(hn_dtype dtype) {
+    return hn_dtype_is_float(dtype) && dtype != HN_F8E8M0;
+}
 
-// Writes element i of a filled tensor at index `at`. The seed's bit i decides the sign of a float or
-// the lowest bit of an integer.
+// Writes element i of a filled tensor at index `at`. The seed's bit i decides the sign of a float
+// or the lowest bit of an integer.
 static void fill_element(hn_tensor *tensor, int64_t at, int64_t i, uint32_t seed) {
     uint64_t random = mix(((uint64_t)seed << 32) + 0x9e3779b97f4a7c15ull * (uint64_t)(i + 1));
     bool bit = i < 32 ? (seed >> i) & 1 : random & 1;
@@ -89,8 +91,8 @@ uint32_t hn_text_seed(const hn_tensor *tensor) {
 typedef struct printer {
     hn_str *out;
     const hn_module *module;
-    int32_t *number;  // by value id: number + 1, 0: none yet
-    bool *by_name;    // by value id
+    int32_t *number; // by value id: number + 1, 0: none yet
+    bool *by_name;   // by value id
     int32_t next_number;
     bool failed;
 } printer;
@@ -99,13 +101,17 @@ static void put_quoted(hn_str *out, const char *text, size_t length) {
     hn_str_append(out, "\"");
     for (size_t i = 0; i < length; i++) {
         unsigned char c = (unsigned char)text[i];
-        if (c == '"' || c == '\\' || c < 32 || c == 127) hn_str_printf(out, "\\%02x", c);
-        else hn_str_append_n(out, text + i, 1);
+        if (c == '"' || c == '\\' || c < 32 || c == 127)
+            hn_str_printf(out, "\\%02x", c);
+        else
+            hn_str_append_n(out, text + i, 1);
     }
     hn_str_append(out, "\"");
 }
 
-static void put_text(hn_str *out, const char *text) { put_quoted(out, text, strlen(text)); }
+static void put_text(hn_str *out, const char *text) {
+    put_quoted(out, text, strlen(text));
+}
 
 static bool is_word(const char *text) {
     if (!((*text >= 'a' && *text <= 'z') || (*text >= 'A' && *text <= 'Z') || *text == '_'))
@@ -119,8 +125,10 @@ static bool is_word(const char *text) {
 }
 
 static void put_word(hn_str *out, const char *text) {
-    if (is_word(text)) hn_str_append(out, text);
-    else put_text(out, text);
+    if (is_word(text))
+        hn_str_append(out, text);
+    else
+        put_text(out, text);
 }
 
 static void put_value(printer *p, const hn_value *value) {
@@ -164,9 +172,12 @@ static void put_definition(printer *p, const hn_value *value) {
 }
 
 static void put_float(hn_str *out, double value, int digits) {
-    if (isinf(value)) hn_str_append(out, value < 0 ? "-inf" : "inf");
-    else if (isnan(value)) hn_str_append(out, "nan");
-    else hn_str_printf(out, "%.*g", digits, value);
+    if (isinf(value))
+        hn_str_append(out, value < 0 ? "-inf" : "inf");
+    else if (isnan(value))
+        hn_str_append(out, "nan");
+    else
+        hn_str_printf(out, "%.*g", digits, value);
 }
 
 static void put_element(hn_str *out, const hn_tensor *tensor, int64_t i) {
@@ -184,7 +195,8 @@ static void put_element(hn_str *out, const hn_tensor *tensor, int64_t i) {
         // NaNs and 8-bit floats by their bits: payloads and saturation would not survive.
         if (isnan(value) || hn_dtype_bits(dtype) <= 8)
             hn_str_printf(out, "0x%llx", (unsigned long long)hn_text_get_bits(tensor, i));
-        else put_float(out, value, dtype == HN_F64 ? 17 : 9);
+        else
+            put_float(out, value, dtype == HN_F64 ? 17 : 9);
     } else if (dtype == HN_U64) {
         hn_str_printf(out, "%llu", (unsigned long long)hn_tensor_get_i64(tensor, i));
     } else {
@@ -221,8 +233,8 @@ static void put_attr(printer *p, const hn_attr *attr, int indent) {
     put_word(p->out, attr->name);
     hn_str_append(p->out, " = ");
     hn_str *out = p->out;
-    bool list = attr->type == HN_ATTR_INTS || attr->type == HN_ATTR_FLOATS ||
-                attr->type == HN_ATTR_STRINGS;
+    bool list =
+        attr->type == HN_ATTR_INTS || attr->type == HN_ATTR_FLOATS || attr->type == HN_ATTR_STRINGS;
     if (list) hn_str_append(out, "[");
     for (int64_t i = 0; list && i < attr->count; i++) {
         if (i) hn_str_append(out, ", ");
@@ -237,12 +249,16 @@ static void put_attr(printer *p, const hn_attr *attr, int indent) {
     }
     if (list) hn_str_append(out, "]");
     switch (attr->type) {
-    case HN_ATTR_INT: hn_str_printf(out, "%lld", (long long)attr->i); break;
+    case HN_ATTR_INT:
+        hn_str_printf(out, "%lld", (long long)attr->i);
+        break;
     case HN_ATTR_FLOAT:
         put_float(out, (double)attr->f, 9);
         hn_str_append(out, "f");
         break;
-    case HN_ATTR_STRING: put_quoted(out, attr->s.data, attr->s.length); break;
+    case HN_ATTR_STRING:
+        put_quoted(out, attr->s.data, attr->s.length);
+        break;
     case HN_ATTR_TENSOR:
         hn_str_append(out, "tensor");
         hn_type type;
@@ -250,18 +266,28 @@ static void put_attr(printer *p, const hn_attr *attr, int indent) {
         put_type(p, &type);
         put_content(out, attr->tensor);
         break;
-    case HN_ATTR_GRAPH: put_graph(p, attr->graph, indent + 1); break;
-    case HN_ATTR_INTS: hn_str_append(out, attr->count ? "" : "i"); break;
-    case HN_ATTR_FLOATS: hn_str_append(out, attr->count ? "" : "f"); break;
-    case HN_ATTR_STRINGS: hn_str_append(out, attr->count ? "" : "s"); break;
+    case HN_ATTR_GRAPH:
+        put_graph(p, attr->graph, indent + 1);
+        break;
+    case HN_ATTR_INTS:
+        hn_str_append(out, attr->count ? "" : "i");
+        break;
+    case HN_ATTR_FLOATS:
+        hn_str_append(out, attr->count ? "" : "f");
+        break;
+    case HN_ATTR_STRINGS:
+        hn_str_append(out, attr->count ? "" : "s");
+        break;
     }
 }
 
 static void put_post(printer *p, const hn_post *post) {
     hn_str *out = p->out;
     hn_str_append(out, " post ");
-    if (post->op_type) put_word(out, post->op_type);
-    else hn_str_printf(out, "#%u", post->op);
+    if (post->op_type)
+        put_word(out, post->op_type);
+    else
+        hn_str_printf(out, "#%u", post->op);
     if (post->input >= 0) hn_str_printf(out, " in %d", post->input);
     if (post->swapped) hn_str_append(out, " swapped");
     if (post->scale >= 0) hn_str_printf(out, " scale %d", post->scale);
@@ -386,8 +412,10 @@ static bool choose_names(printer *p) {
             while (table[at] && strcmp(table[at]->name, value->name) != 0)
                 at = (at + 1) & (slots - 1);
             p->by_name[value->id] = !table[at];
-            if (table[at]) p->by_name[table[at]->id] = false;
-            else table[at] = value;
+            if (table[at])
+                p->by_name[table[at]->id] = false;
+            else
+                table[at] = value;
         }
     }
     hn_free(table);

@@ -10,9 +10,9 @@
 typedef struct verifier {
     hone_error *err;
     const hn_module *module;
-    uint8_t *node_seen;     // by node id
-    uint32_t *value_uses;   // by value id: uses counted from the nodes
-    uint8_t *value_state;   // by value id: 1 defined here or above and in scope
+    uint8_t *node_seen;             // by node id
+    uint32_t *value_uses;           // by value id: uses counted from the nodes
+    uint8_t *value_state;           // by value id: 1 defined here or above and in scope
     HN_VEC(const hn_value *) order; // every value met, for the final comparison
 } verifier;
 
@@ -21,8 +21,10 @@ typedef struct verifier {
 enum { STATE_LISTED = 1, STATE_IN_SCOPE = 2 };
 
 static const char *value_label(const hn_value *value, char *buf, size_t size) {
-    if (*value->name) snprintf(buf, size, "'%s'", value->name);
-    else snprintf(buf, size, "%%%u", value->id);
+    if (*value->name)
+        snprintf(buf, size, "'%s'", value->name);
+    else
+        snprintf(buf, size, "%%%u", value->id);
     return buf;
 }
 
@@ -52,7 +54,8 @@ static hn_status check_value(verifier *v, const hn_graph *graph, size_t slot) {
     const hn_value *value = graph->values.data[slot];
     char label[160];
     value_label(value, label, sizeof label);
-    if (value->id >= v->module->next_value_id) BAD(v, "value %s has an id beyond the module's", label);
+    if (value->id >= v->module->next_value_id)
+        BAD(v, "value %s has an id beyond the module's", label);
     if (v->value_state[value->id]) BAD(v, "value %s is listed twice", label);
     v->value_state[value->id] = STATE_LISTED;
     if (value->graph != graph || value->slot != slot)
@@ -97,8 +100,8 @@ static hn_status check_use(verifier *v, const hn_node *node, int index, const ch
 static hn_status check_posts(verifier *v, const hn_node *node, const char *label) {
     if (node->post_count < 0 || node->post_count > HN_MAX_POST)
         BAD(v, "%s has %d fused steps", label, node->post_count);
-    if (node->post_count && (node->base_input_count < 0 ||
-                             node->base_input_count > node->input_count))
+    if (node->post_count &&
+        (node->base_input_count < 0 || node->base_input_count > node->input_count))
         BAD(v, "%s has a wrong base input count", label);
     for (int i = 0; i < node->post_count; i++) {
         const hn_post *post = &node->post[i];
@@ -188,7 +191,8 @@ static hn_status check_graph(verifier *v, const hn_graph *graph, const hn_node *
             BAD(v, "input %zu of graph '%s' is not marked as an input", i, graph->name);
     }
     for (size_t i = 0; i < graph->overridables.count; i++)
-        if (!graph->overridables.data[i]->overridable || graph->overridables.data[i]->graph != graph)
+        if (!graph->overridables.data[i]->overridable ||
+            graph->overridables.data[i]->graph != graph)
             BAD(v, "overridable %zu of graph '%s' is not marked so", i, graph->name);
     size_t inputs = 0;
     for (size_t i = 0; i < graph->values.count; i++) {
@@ -223,7 +227,8 @@ static hn_status check_use_lists(verifier *v) {
                 use->node->inputs[use->index] != value)
                 BAD(v, "value %s lists a use that does not exist", label);
             for (size_t k = 0; k < j && value->uses.count <= 64; k++)
-                if (value->uses.data[k].node == use->node && value->uses.data[k].index == use->index)
+                if (value->uses.data[k].node == use->node &&
+                    value->uses.data[k].index == use->index)
                     BAD(v, "value %s lists a use twice", label);
         }
     }
@@ -255,8 +260,8 @@ typedef struct sorter {
     const hn_graph *graph;
     uint32_t *position; // by node id: index in `nodes`
     hn_node **nodes;
-    uint32_t *begin;    // nodes + 1: first edge of each node
-    uint32_t *edges;    // indices of the nodes that must come first
+    uint32_t *begin; // nodes + 1: first edge of each node
+    uint32_t *edges; // indices of the nodes that must come first
     size_t edge_count;
     bool fill;
 } sorter;

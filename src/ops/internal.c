@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The quantised heavy ops of device graphs: hn.QConv and hn.QMatMul.
 //
-// Inputs: x, x_scale, x_zero, w, w_scale, w_zero, [bias float32]. x and w are 8-bit; x has one scale
-// and zero point, w one or one for each output channel (QConv: dim 0 of w; QMatMul: its last dim);
-// zero points have one element or as many as the scales and are always there. The meaning is: dequantise, then Conv or MatMul in float32, then
-// the bias, then the posts, which may end with QuantizeLinear.
+// Inputs: x, x_scale, x_zero, w, w_scale, w_zero, [bias float32]. x and w are 8-bit; x has one
+// scale and zero point, w one or one for each output channel (QConv: dim 0 of w; QMatMul: its last
+// dim); zero points have one element or as many as the scales and are always there. The meaning is:
+// dequantise, then Conv or MatMul in float32, then the bias, then the posts, which may end with
+// QuantizeLinear.
 #include "ops/ops_int.h"
 
 enum { X, X_SCALE, X_ZERO, W, W_SCALE, W_ZERO, BIAS, INPUTS };
@@ -44,8 +45,8 @@ static hn_status dequantised(hone_error *err, const hn_tensor *q, const hn_tenso
     for (int64_t i = 0; i < count; i++) {
         int64_t at = scales == 1 ? 0 : i / inner % scales;
         int64_t offset = zero ? hn_tensor_get_i64(zero, hn_tensor_count(zero) == 1 ? 0 : at) : 0;
-        ((float *)out->data)[i] = (float)(hn_tensor_get_i64(q, i) - offset) *
-                                  (float)hn_tensor_get_f64(scale, at);
+        ((float *)out->data)[i] =
+            (float)(hn_tensor_get_i64(q, i) - offset) * (float)hn_tensor_get_f64(scale, at);
     }
     return HONE_OK;
 }

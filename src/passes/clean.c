@@ -137,7 +137,8 @@ static hone_status same_shape(hone_error *err, hn_match *m, bool *out_done) {
             if (ints[i]) return HONE_OK;
     }
     if (hn_pass_is(node, "Slice") && hn_in(node, 4)) {
-        if (!hn_value_ints(m->ctx->module, hn_in(node, 4), ints, HN_MAX_RANK, &count)) return HONE_OK;
+        if (!hn_value_ints(m->ctx->module, hn_in(node, 4), ints, HN_MAX_RANK, &count))
+            return HONE_OK;
         for (int i = 0; i < count; i++)
             if (ints[i] != 1) return HONE_OK;
     }

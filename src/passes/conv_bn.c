@@ -34,7 +34,9 @@ static bool finite_affine(const affine *a) {
     return true;
 }
 
-static bool wide_float(const hn_tensor *t) { return t->dtype == HN_F32 || t->dtype == HN_F64; }
+static bool wide_float(const hn_tensor *t) {
+    return t->dtype == HN_F32 || t->dtype == HN_F64;
+}
 
 // ---- where the affine map comes from ------------------------------------------------------------
 
@@ -73,9 +75,12 @@ static int from_elementwise(const hn_node *op, const hn_tensor *k, bool constant
     bool one = hn_tensor_count(k) == 1;
     for (int64_t i = 0; i < channels; i++) {
         double value = hn_tensor_get_f64(k, one ? 0 : i);
-        if (hn_pass_is(op, "Mul")) out->scale[i] = value;
-        else if (hn_pass_is(op, "Div")) out->scale[i] = 1 / value;
-        else out->shift[i] = hn_pass_is(op, "Sub") && !constant_first ? -value : value;
+        if (hn_pass_is(op, "Mul"))
+            out->scale[i] = value;
+        else if (hn_pass_is(op, "Div"))
+            out->scale[i] = 1 / value;
+        else
+            out->shift[i] = hn_pass_is(op, "Sub") && !constant_first ? -value : value;
         if (constant_first && hn_pass_is(op, "Sub")) out->scale[i] = -1;
     }
     return 1;
@@ -134,8 +139,9 @@ static bool may_copy(const hn_pass_ctx *ctx, const hn_value *w) {
 static hn_value *rebuild(const heavy *h, hn_node *before, hn_value *x, hn_tensor *w, hn_tensor *b) {
     hn_value *in[3] = {x, hn_pass_add_constant(before, w), NULL};
     if (b->data) in[2] = hn_pass_add_constant(before, b);
-    hn_node *node = hn_graph_add_node(before->graph, before, h->node->op, h->node->op_type,
-                                      h->node->domain, h->node->version, in, b->data || in[2] ? 3 : 2, 1);
+    hn_node *node =
+        hn_graph_add_node(before->graph, before, h->node->op, h->node->op_type, h->node->domain,
+                          h->node->version, in, b->data || in[2] ? 3 : 2, 1);
     if (!in[1] || !node || !hn_node_copy_attrs(node, h->node)) return NULL;
     node->name = h->node->name;
     node->compute = h->node->compute;
@@ -144,7 +150,8 @@ static hn_value *rebuild(const heavy *h, hn_node *before, hn_value *x, hn_tensor
 }
 
 // Bakes y * scale + shift into copies of the weights and puts the new node in the match's place.
-static hn_status bake(hone_error *err, hn_match *m, const heavy *h, const affine *a, bool *out_done) {
+static hn_status bake(hone_error *err, hn_match *m, const heavy *h, const affine *a,
+                      bool *out_done) {
     bool shifted = h->b != NULL;
     for (int64_t i = 0; i < a->channels; i++)
         shifted |= a->shift[i] != 0;
@@ -165,8 +172,10 @@ static hn_status bake(hone_error *err, hn_match *m, const heavy *h, const affine
             hn_tensor_set_f64(&b, i, old * a->scale[i] + a->shift[i]);
         }
         hn_value *made = rebuild(h, m->root, h->node->inputs[0], &w, &b);
-        if (!made) status = HN_SET(err, HONE_ERR_NOMEM, "out of memory (folding into weights)");
-        else hn_pass_replace(m->ctx, m->root->outputs[0], made);
+        if (!made)
+            status = HN_SET(err, HONE_ERR_NOMEM, "out of memory (folding into weights)");
+        else
+            hn_pass_replace(m->ctx, m->root->outputs[0], made);
         *out_done = made != NULL;
     }
     hn_tensor_free(&w);
@@ -196,7 +205,8 @@ static hone_status norm_behind(hone_error *err, hn_match *m, bool *out_done) {
     return status;
 }
 
-static hn_status elementwise_behind(hone_error *err, hn_match *m, bool constant_first, bool *out_done) {
+static hn_status elementwise_behind(hone_error *err, hn_match *m, bool constant_first,
+                                    bool *out_done) {
     heavy h;
     affine a;
     int rank = hn_match_value(m, "c")->type.rank;
@@ -221,7 +231,8 @@ static hone_status subtracted_behind(hone_error *err, hn_match *m, bool *out_don
 
 static hone_status matmul_bias(hone_error *err, hn_match *m, bool *out_done) {
     hn_value *x = hn_match_value(m, "x"), *w = hn_match_value(m, "w"), *k = hn_match_value(m, "k");
-    if (x->type.rank != 2 || w->type.rank != 2 || x->type.dtype != HN_F32 || !w->constant) return HONE_OK;
+    if (x->type.rank != 2 || w->type.rank != 2 || x->type.dtype != HN_F32 || !w->constant)
+        return HONE_OK;
     hn_dim columns = w->type.dims[1];
     if (hn_pass_pinned(m->ctx, m->root->outputs[0])) return HONE_OK;
     const hn_tensor *bias = k->constant;
@@ -243,7 +254,8 @@ static hone_status scale_behind_moves(hone_error *err, hn_match *m, bool *out_do
     const hn_tensor *k = hn_match_tensor(m, "k");
     hn_value *y = hn_match_value(m, "y"), *at = y, *bias = NULL;
     hn_node *add = NULL;
-    if (hn_tensor_count(k) != 1 || k->dtype != HN_F32 || !hn_pass_same_type(y, m->root->outputs[0]) ||
+    if (hn_tensor_count(k) != 1 || k->dtype != HN_F32 ||
+        !hn_pass_same_type(y, m->root->outputs[0]) ||
         !hn_pass_can_replace(m->ctx, m->root->outputs[0], y))
         return HONE_OK;
     for (;; at = at->producer->inputs[0]) {
@@ -322,8 +334,10 @@ static hn_status bake_before(hone_error *err, hn_match *m, const heavy *h, const
             hn_tensor_set_f64(&b, c, sum);
         }
         hn_value *made = rebuild(h, m->root, hn_match_value(m, "x"), &w, &b);
-        if (!made) status = HN_SET(err, HONE_ERR_NOMEM, "out of memory (folding into weights)");
-        else hn_pass_replace(m->ctx, m->root->outputs[0], made);
+        if (!made)
+            status = HN_SET(err, HONE_ERR_NOMEM, "out of memory (folding into weights)");
+        else
+            hn_pass_replace(m->ctx, m->root->outputs[0], made);
         *out_done = made != NULL;
     }
     hn_tensor_free(&w);
@@ -335,8 +349,8 @@ static bool describe_before(hn_match *m, heavy *h, int64_t *out_inputs) {
     hn_value *w = hn_match_value(m, "w");
     if (!heavy_describe(m->root, w->constant, hn_match_tensor(m, "b"), h)) return false;
     *out_inputs = w->constant->shape.dims[1] * h->group;
-    return h->channels % h->group == 0 && w->constant->shape.dims[1] > 0 &&
-           may_copy(m->ctx, w) && !hn_pass_pinned(m->ctx, m->root->outputs[0]);
+    return h->channels % h->group == 0 && w->constant->shape.dims[1] > 0 && may_copy(m->ctx, w) &&
+           !hn_pass_pinned(m->ctx, m->root->outputs[0]);
 }
 
 static hone_status norm_before(hone_error *err, hn_match *m, bool *out_done) {
@@ -358,8 +372,8 @@ static hone_status constant_before(hone_error *err, hn_match *m, bool *out_done)
     int64_t inputs;
     hn_value *x = hn_match_value(m, "x");
     if (x->type.rank < 3 || !describe_before(m, &h, &inputs)) return HONE_OK;
-    int made = from_elementwise(hn_match_node(m, "e"), hn_match_tensor(m, "k"), false,
-                                x->type.rank, 1, inputs, &a);
+    int made = from_elementwise(hn_match_node(m, "e"), hn_match_tensor(m, "k"), false, x->type.rank,
+                                1, inputs, &a);
     if (made < 0) HN_NOMEM(err, "folding into weights");
     if (!made) return HONE_OK;
     hone_status status = bake_before(err, m, &h, &a, out_done);
@@ -368,14 +382,17 @@ static hone_status constant_before(hone_error *err, hn_match *m, bool *out_done)
 }
 
 static const hn_rule k_rules[] = {
-    {"norm-behind", "BatchNormalization(Conv|ConvTranspose|Gemm:c(x, w!, b!?), gamma!, beta!, mean!, var!)",
+    {"norm-behind",
+     "BatchNormalization(Conv|ConvTranspose|Gemm:c(x, w!, b!?), gamma!, beta!, mean!, var!)",
      norm_behind},
-    {"constant-behind", "Mul|Add|Div|Sub(Conv|ConvTranspose|Gemm:c(x, w!, b!?), k!)", constant_behind},
+    {"constant-behind", "Mul|Add|Div|Sub(Conv|ConvTranspose|Gemm:c(x, w!, b!?), k!)",
+     constant_behind},
     {"subtracted-behind", "Sub(k!, Conv|ConvTranspose|Gemm:c(x, w!, b!?))", subtracted_behind},
     {"matmul-scale", "Mul|Div(MatMul:c(x, w!), k!)", constant_behind},
     {"scale-behind-moves", "Mul(y, k!)", scale_behind_moves},
     {"matmul-bias", "Add(MatMul:c(x, w), k!)", matmul_bias},
-    {"norm-before", "Conv(BatchNormalization:bn(x, gamma!, beta!, mean!, var!), w!, b!?)", norm_before},
+    {"norm-before", "Conv(BatchNormalization:bn(x, gamma!, beta!, mean!, var!), w!, b!?)",
+     norm_before},
     {"constant-before", "Conv(Mul|Add|Div|Sub:e(x, k!), w!, b!?)", constant_before},
 };
 

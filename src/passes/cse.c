@@ -9,7 +9,7 @@
 
 typedef struct scope_entry {
     uint64_t hash;
-    hn_node *node;      // or
+    hn_node *node; // or
     hn_value *constant;
 } scope_entry;
 
@@ -18,8 +18,8 @@ typedef struct scope_entry {
 typedef struct cse {
     hn_pass_ctx *ctx;
     HN_VEC(scope_entry) entries;
-    HN_VEC(int32_t) buckets;      // head of each chain, -1: empty
-    HN_VEC(int32_t) chain;        // by entry: next of the chain
+    HN_VEC(int32_t) buckets; // head of each chain, -1: empty
+    HN_VEC(int32_t) chain;   // by entry: next of the chain
 } cse;
 
 #define BUCKETS 4096
@@ -28,11 +28,16 @@ static uint64_t hash_attr(const hn_attr *attr, uint64_t h) {
     h = hn_hash_bytes(attr->name, strlen(attr->name), h);
     h = hn_hash_bytes(&attr->type, sizeof attr->type, h);
     switch (attr->type) {
-    case HN_ATTR_INT: return hn_hash_bytes(&attr->i, sizeof attr->i, h);
-    case HN_ATTR_FLOAT: return hn_hash_bytes(&attr->f, sizeof attr->f, h);
-    case HN_ATTR_STRING: return hn_hash_bytes(attr->s.data, attr->s.length, h);
-    case HN_ATTR_INTS: return hn_hash_bytes(attr->ints, (size_t)attr->count * sizeof *attr->ints, h);
-    default: return h; // rare ones are told apart by comparing
+    case HN_ATTR_INT:
+        return hn_hash_bytes(&attr->i, sizeof attr->i, h);
+    case HN_ATTR_FLOAT:
+        return hn_hash_bytes(&attr->f, sizeof attr->f, h);
+    case HN_ATTR_STRING:
+        return hn_hash_bytes(attr->s.data, attr->s.length, h);
+    case HN_ATTR_INTS:
+        return hn_hash_bytes(attr->ints, (size_t)attr->count * sizeof *attr->ints, h);
+    default:
+        return h; // rare ones are told apart by comparing
     }
 }
 
@@ -49,8 +54,7 @@ static uint64_t hash_node(const hn_node *node) {
 }
 
 static bool same_tensor(const hn_tensor *a, const hn_tensor *b) {
-    return a->dtype == b->dtype && hn_shape_equal(&a->shape, &b->shape) &&
-           a->dtype != HN_STRING &&
+    return a->dtype == b->dtype && hn_shape_equal(&a->shape, &b->shape) && a->dtype != HN_STRING &&
            (a->data == b->data || (a->bytes <= MAX_CONSTANT_BYTES &&
                                    (!a->bytes || memcmp(a->data, b->data, a->bytes) == 0)));
 }
@@ -63,13 +67,20 @@ static bool same_attr(const hn_attr *a, const hn_attr *b) {
     if (a->type != b->type || a->count != b->count) return false;
     size_t count = (size_t)a->count;
     switch (a->type) {
-    case HN_ATTR_INT: return a->i == b->i;
-    case HN_ATTR_FLOAT: return memcmp(&a->f, &b->f, sizeof a->f) == 0;
-    case HN_ATTR_STRING: return same_slice(a->s, b->s);
-    case HN_ATTR_TENSOR: return same_tensor(a->tensor, b->tensor);
-    case HN_ATTR_GRAPH: return false;
-    case HN_ATTR_INTS: return !count || memcmp(a->ints, b->ints, count * sizeof *a->ints) == 0;
-    case HN_ATTR_FLOATS: return !count || memcmp(a->floats, b->floats, count * sizeof *a->floats) == 0;
+    case HN_ATTR_INT:
+        return a->i == b->i;
+    case HN_ATTR_FLOAT:
+        return memcmp(&a->f, &b->f, sizeof a->f) == 0;
+    case HN_ATTR_STRING:
+        return same_slice(a->s, b->s);
+    case HN_ATTR_TENSOR:
+        return same_tensor(a->tensor, b->tensor);
+    case HN_ATTR_GRAPH:
+        return false;
+    case HN_ATTR_INTS:
+        return !count || memcmp(a->ints, b->ints, count * sizeof *a->ints) == 0;
+    case HN_ATTR_FLOATS:
+        return !count || memcmp(a->floats, b->floats, count * sizeof *a->floats) == 0;
     case HN_ATTR_STRINGS:
         for (size_t i = 0; i < count; i++)
             if (!same_slice(a->strings[i], b->strings[i])) return false;
@@ -137,14 +148,18 @@ static hn_status merge_constants(hone_error *err, cse *c, hn_graph *graph) {
             continue;
         uint64_t hash = hn_hash_bytes(t->data, t->bytes, HN_HASH_SEED);
         hn_value *found = NULL;
-        for (int32_t at = c->buckets.data[hash % BUCKETS]; at >= 0 && !found; at = c->chain.data[at]) {
+        for (int32_t at = c->buckets.data[hash % BUCKETS]; at >= 0 && !found;
+             at = c->chain.data[at]) {
             const scope_entry *entry = &c->entries.data[at];
-            if (entry->constant && entry->hash == hash && same_tensor(entry->constant->constant, t) &&
+            if (entry->constant && entry->hash == hash &&
+                same_tensor(entry->constant->constant, t) &&
                 hn_pass_can_replace(c->ctx, value, entry->constant))
                 found = entry->constant;
         }
-        if (found) hn_pass_replace(c->ctx, value, found);
-        else if (!push(c, hash, NULL, value)) HN_NOMEM(err, "merging constants");
+        if (found)
+            hn_pass_replace(c->ctx, value, found);
+        else if (!push(c, hash, NULL, value))
+            HN_NOMEM(err, "merging constants");
     }
     return HONE_OK;
 }
@@ -160,7 +175,8 @@ static hn_status merge_graph(hone_error *err, cse *c, hn_graph *graph) {
         if (!eligible(node)) continue;
         uint64_t hash = hash_node(node);
         hn_node *found = NULL;
-        for (int32_t at = c->buckets.data[hash % BUCKETS]; at >= 0 && !found; at = c->chain.data[at]) {
+        for (int32_t at = c->buckets.data[hash % BUCKETS]; at >= 0 && !found;
+             at = c->chain.data[at]) {
             const scope_entry *entry = &c->entries.data[at];
             if (entry->node && entry->hash == hash && same_node(entry->node, node) &&
                 can_merge(c->ctx, entry->node, node))
@@ -186,7 +202,8 @@ static hn_status merge_graph(hone_error *err, cse *c, hn_graph *graph) {
 hone_status hn_pass_cse(hone_error *err, hn_pass_ctx *ctx) {
     cse c = {.ctx = ctx};
     hone_status status = HONE_OK;
-    if (!hn_vec_reserve(&c.buckets, BUCKETS)) status = HN_SET(err, HONE_ERR_NOMEM, "out of memory (merging expressions)");
+    if (!hn_vec_reserve(&c.buckets, BUCKETS))
+        status = HN_SET(err, HONE_ERR_NOMEM, "out of memory (merging expressions)");
     for (c.buckets.count = 0; status == HONE_OK && c.buckets.count < BUCKETS; c.buckets.count++)
         c.buckets.data[c.buckets.count] = -1;
     if (status == HONE_OK) status = merge_graph(err, &c, ctx->module->main);

@@ -49,9 +49,11 @@ static hone_status clean_graph(hone_error *err, hn_pass_ctx *ctx, hn_graph *grap
 }
 
 hone_status hn_pass_dce(hone_error *err, hn_pass_ctx *ctx) {
-    // Sub-graphs come first, so a dead node's sub-graph costs a little, and what a cleaned sub-graph
-    // no longer captures can go in the same sweep.
+    // Sub-graphs come first, so a dead node's sub-graph costs a little, and what a cleaned
+    // sub-graph no longer captures can go in the same sweep.
     return hn_pass_each_graph(err, ctx, clean_graph);
 }
 
-hone_status hn_pass_device_dce(hone_error *err, hn_pass_ctx *ctx) { return hn_pass_dce(err, ctx); }
+hone_status hn_pass_device_dce(hone_error *err, hn_pass_ctx *ctx) {
+    return hn_pass_dce(err, ctx);
+}

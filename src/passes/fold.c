@@ -77,9 +77,9 @@ static bool foldable(const hn_pass_ctx *ctx, const hn_node *node) {
 #define MAX_GROUP_FLOPS 5e8
 
 typedef struct groups {
-    uint32_t *parent;    // by node id: union-find; UINT32_MAX: not in any group
-    int64_t *growth;     // by root
-    uint32_t *user;      // by value id of a constant: a node of the group that uses it, + 1
+    uint32_t *parent; // by node id: union-find; UINT32_MAX: not in any group
+    int64_t *growth;  // by root
+    uint32_t *user;   // by value id of a constant: a node of the group that uses it, + 1
     double flops;
 } groups;
 
@@ -89,7 +89,9 @@ static uint32_t root_of(const groups *g, uint32_t node) {
     return node;
 }
 
-static void join(groups *g, uint32_t a, uint32_t b) { g->parent[root_of(g, a)] = root_of(g, b); }
+static void join(groups *g, uint32_t a, uint32_t b) {
+    g->parent[root_of(g, a)] = root_of(g, b);
+}
 
 static bool known_bytes(const hn_value *value, int64_t *out) {
     hn_shape shape;
@@ -131,9 +133,12 @@ static void gather(const hn_pass_ctx *ctx, groups *g, const hn_graph *graph) {
         for (int i = 0; i < node->input_count; i++) {
             const hn_value *in = node->inputs[i];
             if (!in) continue;
-            if (in->producer) join(g, in->producer->id, node->id);
-            else if (g->user[in->id]) join(g, g->user[in->id] - 1, node->id);
-            else g->user[in->id] = node->id + 1;
+            if (in->producer)
+                join(g, in->producer->id, node->id);
+            else if (g->user[in->id])
+                join(g, g->user[in->id] - 1, node->id);
+            else
+                g->user[in->id] = node->id + 1;
         }
     }
 }
@@ -152,7 +157,8 @@ static void weigh(const hn_pass_ctx *ctx, groups *g) {
         for (size_t j = 0; j < graph->values.count; j++) {
             const hn_value *value = graph->values.data[j];
             int64_t bytes;
-            if (in_group(g, value->producer) && used_outside(g, value) && known_bytes(value, &bytes))
+            if (in_group(g, value->producer) && used_outside(g, value) &&
+                known_bytes(value, &bytes))
                 g->growth[root_of(g, value->producer->id)] += bytes;
             if (hn_pass_constant(ctx, value) && g->user[value->id] && !used_outside(g, value))
                 g->growth[root_of(g, g->user[value->id] - 1)] -= (int64_t)value->constant->bytes;
@@ -161,8 +167,7 @@ static void weigh(const hn_pass_ctx *ctx, groups *g) {
 }
 
 static bool group_may_go(const hn_pass_ctx *ctx, const groups *g, const hn_node *node) {
-    return in_group(g, node) &&
-           g->growth[root_of(g, node->id)] <= (int64_t)ctx->fold_limit_bytes;
+    return in_group(g, node) && g->growth[root_of(g, node->id)] <= (int64_t)ctx->fold_limit_bytes;
 }
 
 // ---- folding ------------------------------------------------------------------------------------
@@ -204,7 +209,8 @@ static hn_status fold_node(hone_error *err, hn_pass_ctx *ctx, hn_node *node, boo
         hn_value *constant = hn_graph_add_constant(node->graph, "", &results[i]);
         if (!constant) status = HN_SET(err, HONE_ERR_NOMEM, "out of memory (folding)");
         // Replacing sweeps the node away with its last used output.
-        else hn_pass_replace(ctx, olds[i], constant);
+        else
+            hn_pass_replace(ctx, olds[i], constant);
     }
     for (int i = 0; i < outputs; i++)
         hn_tensor_free(&results[i]);

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The pattern matcher: see match.h. Patterns are compiled once a run, then solved as goals with
-// backtracking: a goal is (sub-pattern, value), the rest of the goals hang behind it on the C stack.
+// backtracking: a goal is (sub-pattern, value), the rest of the goals hang behind it on the C
+// stack.
 #include "passes/match.h"
 #include <math.h>
 
-#define MAX_TERMS 64
-#define MAX_ARGS  8
+#define MAX_TERMS  64
+#define MAX_ARGS   8
 #define MAX_ROUNDS 64
 
 typedef enum term_kind { TERM_VALUE, TERM_CONST, TERM_NUMBER, TERM_OP } term_kind;
@@ -57,7 +58,8 @@ static hn_slice word(const char **at) {
     return (hn_slice){begin, (size_t)(*at - begin)};
 }
 
-// Index of the compiled term, -1 where the pattern is malformed (a bug: the tests compile all rows).
+// Index of the compiled term, -1 where the pattern is malformed (a bug: the tests compile all
+// rows).
 static int compile_term(program *p, const char **at) {
     blanks(at);
     if (p->count == MAX_TERMS) return -1;
@@ -238,13 +240,19 @@ static bool solve(const program *p, hn_match *m, const goal *g) {
     }
     bool ok = false;
     switch (t->kind) {
-    case TERM_VALUE: ok = (g->value || t->optional) && solve(p, m, g->next); break;
+    case TERM_VALUE:
+        ok = (g->value || t->optional) && solve(p, m, g->next);
+        break;
     case TERM_CONST:
         ok = (g->value ? hn_pass_constant(m->ctx, g->value) != NULL : t->optional) &&
              solve(p, m, g->next);
         break;
-    case TERM_NUMBER: ok = g->value && is_number(m, g->value, t->number) && solve(p, m, g->next); break;
-    case TERM_OP: ok = solve_op(p, m, g, t); break;
+    case TERM_NUMBER:
+        ok = g->value && is_number(m, g->value, t->number) && solve(p, m, g->next);
+        break;
+    case TERM_OP:
+        ok = solve_op(p, m, g, t);
+        break;
     }
     if (!ok && fresh) m->bound[t->var] = false;
     return ok;
@@ -296,7 +304,8 @@ typedef struct rule_set {
     size_t count;
 } rule_set;
 
-static hn_status run_graph(hone_error *err, hn_pass_ctx *ctx, const rule_set *set, hn_graph *graph) {
+static hn_status run_graph(hone_error *err, hn_pass_ctx *ctx, const rule_set *set,
+                           hn_graph *graph) {
     for (hn_node *node = graph->first, *next; node; node = next) {
         for (int i = 0; i < node->attr_count; i++)
             if (node->attrs[i].type == HN_ATTR_GRAPH)

@@ -14,7 +14,8 @@ static bool spatial_zeros(hn_match *m, int64_t *out_pads, int *out_spatial) {
     if (rank < 3 || hn_match_value(m, "axes")) return false;
     if (!hn_slice_eq(hn_node_string(pad, "mode", "constant"), "constant")) return false;
     const hn_tensor *zero = hn_pass_constant(m->ctx, value);
-    if (value && (!zero || hn_tensor_count(zero) != 1 || hn_tensor_get_f64(zero, 0) != 0)) return false;
+    if (value && (!zero || hn_tensor_count(zero) != 1 || hn_tensor_get_f64(zero, 0) != 0))
+        return false;
     if (!hn_value_ints(m->ctx->module, hn_match_value(m, "pads"), pads, 2 * HN_MAX_RANK, &count) ||
         count != 2 * rank)
         return false;
@@ -40,7 +41,8 @@ static bool own_pads(const hn_node *node, int spatial, int64_t *out_pads) {
     return true;
 }
 
-static hn_status move(hone_error *err, hn_match *m, const int64_t *pads, int spatial, bool *out_done) {
+static hn_status move(hone_error *err, hn_match *m, const int64_t *pads, int spatial,
+                      bool *out_done) {
     hn_node *pad = hn_match_node(m, "p");
     hn_node_remove_attr(m->root, "auto_pad");
     if (!hn_node_set_ints(m->root, "pads", pads, 2 * spatial)) HN_NOMEM(err, "moving padding");
@@ -60,8 +62,8 @@ static hone_status into_conv(hone_error *err, hn_match *m, bool *out_done) {
     return move(err, m, pads, spatial, out_done);
 }
 
-// The zeros count as elements: so they must in the pool. A pool that does not count its own pads may
-// have none then. Windows that lie in the padding alone are left to the Pad.
+// The zeros count as elements: so they must in the pool. A pool that does not count its own pads
+// may have none then. Windows that lie in the padding alone are left to the Pad.
 static hone_status into_pool(hone_error *err, hn_match *m, bool *out_done) {
     int64_t added[2 * MAX_SPATIAL], pads[2 * MAX_SPATIAL], count;
     int spatial;

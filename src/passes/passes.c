@@ -22,7 +22,9 @@ static const hn_pass *find(hn_slice name) {
     return NULL;
 }
 
-const hn_pass *hn_pass_find(const char *name) { return find((hn_slice){name, strlen(name)}); }
+const hn_pass *hn_pass_find(const char *name) {
+    return find((hn_slice){name, strlen(name)});
+}
 
 static bool next_name(hn_slice *rest, hn_slice *out) {
     while (rest->length) {
@@ -77,8 +79,7 @@ static hn_status run_one(hone_error *err, hn_module *module, const hn_pass *pass
         HN_TRY_CTX(err, verify(err, module, options), "after pass %s", pass->name);
         HN_TRY_CTX(err, hn_infer_module(err, module), "after pass %s", pass->name);
     }
-    if (options->trace)
-        options->trace(options->user, pass, ctx.changes, hn_clock_ns() - start);
+    if (options->trace) options->trace(options->user, pass, ctx.changes, hn_clock_ns() - start);
     *changes += ctx.changes;
     return HONE_OK;
 }

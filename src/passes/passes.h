@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The pass table and its manager.
 //
-// A pass changes one module in place; the caller clones where it needs the original. Portable passes
-// give standard ONNX ops and may be exported; device passes run on a copy whose dims are constants
-// and may make hn.* ops and posts. Passes read no environment and keep no state.
+// A pass changes one module in place; the caller clones where it needs the original. Portable
+// passes give standard ONNX ops and may be exported; device passes run on a copy whose dims are
+// constants and may make hn.* ops and posts. Passes read no environment and keep no state.
 #ifndef HN_PASSES_H
 #define HN_PASSES_H
 #include "ops/ops.h"
@@ -12,10 +12,11 @@ typedef enum hn_pass_level { HN_PASS_PORTABLE, HN_PASS_DEVICE } hn_pass_level;
 
 typedef struct hn_pass_ctx {
     hn_module *module;
-    int changes;             // what this pass did: counted by the pass
+    int changes; // what this pass did: counted by the pass
     // What a pass may do; set by the caller.
     bool freeze_overridable; // overridable weights may be folded
-    size_t fold_limit_bytes; // a folded constant may be larger than what it replaces by this at most
+    size_t
+        fold_limit_bytes; // a folded constant may be larger than what it replaces by this at most
     hn_value *const *pinned; // values that must survive by identity (calibration points), or NULL
     int pinned_count;
 } hn_pass_ctx;
@@ -36,17 +37,18 @@ const hn_pass *hn_pass_table(size_t *out_count);
 
 typedef struct hn_pass_options {
     bool freeze_overridable;
-    bool verify;                   // after each pass; always on in builds with assertions
-    const char *disable;           // comma-separated names, or NULL
-    size_t fold_limit_bytes;       // 0: HN_FOLD_LIMIT_BYTES
-    hn_value *const *pinned;       // see hn_pass_ctx
+    bool verify;             // after each pass; always on in builds with assertions
+    const char *disable;     // comma-separated names, or NULL
+    size_t fold_limit_bytes; // 0: HN_FOLD_LIMIT_BYTES
+    hn_value *const *pinned; // see hn_pass_ctx
     int pinned_count;
     void (*trace)(void *user, const hn_pass *pass, int changes, int64_t ns);
     void *user;
 } hn_pass_options;
 
 // All default passes of a level to a fixed point (bounded rounds): infer, run, verify. The device
-// level includes the portable one. options may be NULL. An unknown name in `disable` or `names` is HONE_ERR_USAGE.
+// level includes the portable one. options may be NULL. An unknown name in `disable` or `names` is
+// HONE_ERR_USAGE.
 hn_status hn_passes_run(hone_error *err, hn_module *module, hn_pass_level level,
                         const hn_pass_options *options);
 // The named passes once, in order; names ends with NULL.

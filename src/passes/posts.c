@@ -11,13 +11,12 @@ static const struct {
     const char *op;
     bool binary;
 } k_steps[] = {
-    {"Abs", false},      {"Clip", false},  {"Elu", false},   {"Erf", false},
-    {"Exp", false},      {"Gelu", false},  {"HardSigmoid", false},
-    {"HardSwish", false},
-    {"LeakyRelu", false}, {"Neg", false},  {"Relu", false},  {"Sigmoid", false},
-    {"Softplus", false}, {"Sqrt", false},  {"Swish", false}, {"Tanh", false},
-    {"Add", true},       {"Div", true},    {"Max", true},    {"Min", true},
-    {"Mul", true},       {"PRelu", true},  {"Sub", true},
+    {"Abs", false},       {"Clip", false}, {"Elu", false},         {"Erf", false},
+    {"Exp", false},       {"Gelu", false}, {"HardSigmoid", false}, {"HardSwish", false},
+    {"LeakyRelu", false}, {"Neg", false},  {"Relu", false},        {"Sigmoid", false},
+    {"Softplus", false},  {"Sqrt", false}, {"Swish", false},       {"Tanh", false},
+    {"Add", true},        {"Div", true},   {"Max", true},          {"Min", true},
+    {"Mul", true},        {"PRelu", true}, {"Sub", true},
 };
 
 static bool heavy(const hn_node *node) {
@@ -59,7 +58,8 @@ bool hn_pass_post_of(const hn_pass_ctx *ctx, const hn_node *producer, hn_node **
     while (row < HN_COUNT_OF(k_steps) && strcmp(k_steps[row].op, step->op_type) != 0)
         row++;
     if (row == HN_COUNT_OF(k_steps)) return false;
-    hn_post post = {.op = step->op, .op_type = k_steps[row].op, .input = -1, .scale = -1, .zero = -1};
+    hn_post post = {
+        .op = step->op, .op_type = k_steps[row].op, .input = -1, .scale = -1, .zero = -1};
     hn_value *operand = NULL;
     if (k_steps[row].binary) {
         if (step->input_count != 2) return false;

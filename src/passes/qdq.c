@@ -8,14 +8,16 @@
 // hn.QConv or hn.QMatMul (ops/internal.c), quantised residuals included.
 #include "passes/match.h"
 
-static bool is_byte(hn_dtype dtype) { return dtype == HN_U8 || dtype == HN_I8; }
+static bool is_byte(hn_dtype dtype) {
+    return dtype == HN_U8 || dtype == HN_I8;
+}
 
 static bool same_content(const hn_value *a, const hn_value *b) {
     if (a == b) return true;
     if (!a || !b || !a->constant || !b->constant) return false;
     const hn_tensor *x = a->constant, *y = b->constant;
-    return x->dtype == y->dtype && x->bytes == y->bytes && hn_tensor_count(x) == hn_tensor_count(y) &&
-           memcmp(x->data, y->data, x->bytes) == 0;
+    return x->dtype == y->dtype && x->bytes == y->bytes &&
+           hn_tensor_count(x) == hn_tensor_count(y) && memcmp(x->data, y->data, x->bytes) == 0;
 }
 
 // What a DequantizeLinear or QuantizeLinear of 8-bit data with constant parameters says.
@@ -29,8 +31,10 @@ typedef struct quant {
 static bool read_quant(const hn_pass_ctx *ctx, const hn_node *node, quant *out) {
     bool dequantise = hn_pass_is(node, "DequantizeLinear");
     if (!dequantise && !hn_pass_is(node, "QuantizeLinear")) return false;
-    quant r = {.q = dequantise ? node->inputs[0] : node->outputs[0], .scale = hn_in(node, 1),
-               .zero = hn_in(node, 2), .axis = hn_op_int(node, "axis")};
+    quant r = {.q = dequantise ? node->inputs[0] : node->outputs[0],
+               .scale = hn_in(node, 1),
+               .zero = hn_in(node, 2),
+               .axis = hn_op_int(node, "axis")};
     const hn_value *real = dequantise ? node->outputs[0] : node->inputs[0];
     if (!r.q || !real || real->type.dtype != HN_F32 || !is_byte(r.q->type.dtype)) return false;
     const hn_tensor *scale = hn_pass_constant(ctx, r.scale);
@@ -67,7 +71,8 @@ static bool same_quant(const quant *a, const quant *b) {
 static hn_value *dequantise_like(hn_node *before, hn_value *q, const hn_node *like) {
     hn_value *in[] = {q, like->inputs[1], hn_in(like, 2)};
     hn_node *node = hn_pass_make(before, "DequantizeLinear", in, in[2] ? 3 : 2);
-    if (!node || !hn_node_copy_attrs(node, like) || hn_infer_node(NULL, node) != HONE_OK) return NULL;
+    if (!node || !hn_node_copy_attrs(node, like) || hn_infer_node(NULL, node) != HONE_OK)
+        return NULL;
     return node->outputs[0];
 }
 
@@ -93,7 +98,8 @@ static hone_status sink(hone_error *err, hn_match *m, bool *out_done) {
     hn_node *node = m->root, *dq = hn_match_node(m, "dq");
     quant q;
     if (!read_quant(m->ctx, dq, &q) || q.scales != 1 || !one_output(node)) return HONE_OK;
-    if (hn_pass_is(node, "Resize") && !hn_slice_eq(hn_op_string(node, "mode"), "nearest")) return HONE_OK;
+    if (hn_pass_is(node, "Resize") && !hn_slice_eq(hn_op_string(node, "mode"), "nearest"))
+        return HONE_OK;
     if (hn_pass_pinned(m->ctx, node->outputs[0])) return HONE_OK;
     hn_value *moved = copy_on(node, &q.q, 1);
     hn_value *real = moved ? dequantise_like(node, moved, dq) : NULL;
@@ -112,7 +118,8 @@ static hone_status sink_pad(hone_error *err, hn_match *m, bool *out_done) {
         return HONE_OK;
     bool constant = hn_slice_eq(hn_op_string(node, "mode"), "constant");
     const hn_tensor *number = hn_pass_constant(m->ctx, value);
-    if (constant && value && (!number || hn_tensor_count(number) != 1 || hn_tensor_get_f64(number, 0) != 0))
+    if (constant && value &&
+        (!number || hn_tensor_count(number) != 1 || hn_tensor_get_f64(number, 0) != 0))
         return HONE_OK;
     hn_tensor zero;
     HN_TRY(hn_tensor_new(err, q.dtype, &(hn_shape){0}, &zero));
@@ -205,7 +212,8 @@ typedef struct group {
 static hn_status float_bias(hone_error *err, const hn_pass_ctx *ctx, hn_node *at, hn_value *bias,
                             hn_value **out) {
     hn_node *dq = bias->producer;
-    const hn_tensor *q = hn_pass_is(dq, "DequantizeLinear") ? hn_pass_constant(ctx, dq->inputs[0]) : NULL;
+    const hn_tensor *q =
+        hn_pass_is(dq, "DequantizeLinear") ? hn_pass_constant(ctx, dq->inputs[0]) : NULL;
     const hn_tensor *scale = q ? hn_pass_constant(ctx, hn_in(dq, 1)) : NULL;
     const hn_value *zero = q ? hn_in(dq, 2) : NULL;
     *out = bias;
@@ -214,7 +222,9 @@ static hn_status float_bias(hone_error *err, const hn_pass_ctx *ctx, hn_node *at
     HN_TRY(hn_tensor_new(err, HN_F32, &q->shape, &real));
     int64_t count = hn_tensor_count(q), scales = hn_tensor_count(scale);
     for (int64_t i = 0; i < count; i++) {
-        int64_t offset = zero ? hn_tensor_get_i64(zero->constant, hn_tensor_count(zero->constant) == 1 ? 0 : i) : 0;
+        int64_t offset =
+            zero ? hn_tensor_get_i64(zero->constant, hn_tensor_count(zero->constant) == 1 ? 0 : i)
+                 : 0;
         ((float *)real.data)[i] = (float)((double)(hn_tensor_get_i64(q, i) - offset) *
                                           hn_tensor_get_f64(scale, scales == 1 ? 0 : i));
     }
@@ -225,7 +235,8 @@ static hn_status float_bias(hone_error *err, const hn_pass_ctx *ctx, hn_node *at
 }
 
 static bool gemm_fits(const hn_node *node) {
-    return hn_op_float(node, "alpha") == 1 && hn_op_float(node, "beta") == 1 && !hn_op_int(node, "transA");
+    return hn_op_float(node, "alpha") == 1 && hn_op_float(node, "beta") == 1 &&
+           !hn_op_int(node, "transA");
 }
 
 // Is this node such a group? Only looks.
@@ -235,13 +246,16 @@ static bool describe(const hn_pass_ctx *ctx, hn_node *node, group *out) {
     if (!g.conv && !gemm && !hn_pass_is(node, "MatMul")) return false;
     int base = node->post_count ? node->base_input_count : node->input_count;
     hn_node *x = node->inputs[0]->producer, *w = node->inputs[1]->producer;
-    if (!x || !w || !hn_pass_is(x, "DequantizeLinear") || !hn_pass_is(w, "DequantizeLinear")) return false;
+    if (!x || !w || !hn_pass_is(x, "DequantizeLinear") || !hn_pass_is(w, "DequantizeLinear"))
+        return false;
     if (!read_quant(ctx, x, &g.x) || !read_quant(ctx, w, &g.w) || g.x.scales != 1) return false;
     const hn_tensor *weights = hn_pass_constant(ctx, g.w.q);
-    if (!weights || (!g.conv && weights->shape.rank != 2) || (gemm && !gemm_fits(node))) return false;
+    if (!weights || (!g.conv && weights->shape.rank != 2) || (gemm && !gemm_fits(node)))
+        return false;
     g.trans_b = gemm && hn_op_int(node, "transB");
     int axis = g.conv || g.trans_b ? 0 : 1;
-    if (g.w.scales != 1 && (g.w.axis != axis || g.w.scales != weights->shape.dims[axis])) return false;
+    if (g.w.scales != 1 && (g.w.axis != axis || g.w.scales != weights->shape.dims[axis]))
+        return false;
     g.bias = base > 2 ? node->inputs[2] : NULL;
     if (g.bias) {
         hn_shape shape;
@@ -284,7 +298,8 @@ static bool add_operand(hn_node *node, hn_value *value, int *out_index) {
 }
 
 // The posts of the float node, with residuals read as integers where they come that way.
-static hn_status carry_posts(hone_error *err, const hn_pass_ctx *ctx, const hn_node *from, hn_node *to) {
+static hn_status carry_posts(hone_error *err, const hn_pass_ctx *ctx, const hn_node *from,
+                             hn_node *to) {
     for (int i = 0; i < from->post_count; i++) {
         hn_post post = from->post[i];
         bool ok = true;
@@ -314,8 +329,10 @@ static hn_status absorb_quantise(hone_error *err, hn_pass_ctx *ctx, hn_node *nod
     if (!hn_pass_is(step, "QuantizeLinear") || !read_quant(ctx, step, &q) || q.scales != 1 ||
         hn_pass_pinned(ctx, q.q))
         return HONE_OK;
-    hn_post post = {.op = step->op, .op_type = "QuantizeLinear", .input = -1, .scale = -1, .zero = -1};
-    if (!add_operand(node, q.scale, &post.scale) || (q.zero && !add_operand(node, q.zero, &post.zero)))
+    hn_post post = {
+        .op = step->op, .op_type = "QuantizeLinear", .input = -1, .scale = -1, .zero = -1};
+    if (!add_operand(node, q.scale, &post.scale) ||
+        (q.zero && !add_operand(node, q.zero, &post.zero)))
         HN_NOMEM(err, "fusing a quantised group");
     return hn_pass_absorb(err, ctx, node, step, &post);
 }
@@ -325,13 +342,14 @@ static hn_status fuse(hone_error *err, hn_pass_ctx *ctx, const group *g) {
     hn_value *w = g->trans_b ? transposed(old, g->w.q->constant) : g->w.q, *bias = NULL;
     if (!w) HN_NOMEM(err, "fusing a quantised group");
     if (g->bias) HN_TRY(float_bias(err, ctx, old, g->bias, &bias));
-    hn_value *in[BASE_INPUTS] = {g->x.q,     g->x.scale, zero_or_none(old, &g->x),
-                                 w,          g->w.scale, zero_or_none(old, &g->w),
+    hn_value *in[BASE_INPUTS] = {g->x.q, g->x.scale, zero_or_none(old, &g->x),
+                                 w,      g->w.scale, zero_or_none(old, &g->w),
                                  bias};
     if (!in[2] || !in[5]) HN_NOMEM(err, "fusing a quantised group");
     hn_op op = hn_op_find("hn", g->conv ? "QConv" : "QMatMul");
     hn_node *node = hn_node_make(old->graph, old, op, in, BASE_INPUTS, 1);
-    if (!node || (g->conv && !hn_node_copy_attrs(node, old))) HN_NOMEM(err, "fusing a quantised group");
+    if (!node || (g->conv && !hn_node_copy_attrs(node, old)))
+        HN_NOMEM(err, "fusing a quantised group");
     node->name = old->name;
     node->base_input_count = BASE_INPUTS;
     HN_TRY(carry_posts(err, ctx, old, node));

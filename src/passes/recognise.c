@@ -38,7 +38,8 @@ static hone_status gelu_tanh(hone_error *err, hn_match *m, bool *out_done) {
     hn_value *x = hn_match_value(m, "x");
     if (!plain_unary(m, x)) return HONE_OK;
     hn_node *node = hn_pass_make(m->root, "Gelu", &x, 1);
-    if (!node || !hn_node_set_string(node, "approximate", "tanh")) HN_NOMEM(err, "recognising Gelu");
+    if (!node || !hn_node_set_string(node, "approximate", "tanh"))
+        HN_NOMEM(err, "recognising Gelu");
     HN_TRY(hn_infer_node(err, node));
     return put(err, m, node->outputs[0], out_done);
 }
@@ -71,7 +72,8 @@ static hone_status swish_scaled(hone_error *err, hn_match *m, bool *out_done) {
 
 // ---- normalisations -----------------------------------------------------------------------------
 
-// First of the trailing axes that a reduction covers (keeping dims); -1 where it is not of that kind.
+// First of the trailing axes that a reduction covers (keeping dims); -1 where it is not of that
+// kind.
 static int trailing_axes(hn_match *m, const hn_node *reduce) {
     int64_t axes[HN_MAX_RANK], attr_count;
     int count, rank = reduce->inputs[0]->type.rank;
@@ -126,7 +128,8 @@ static hn_value *trim_weight(hn_node *at, hn_value *w, int rank) {
     return value;
 }
 
-// LayerNormalization or RMSNormalization of x with weight "g"; `reduces` are the match's reductions.
+// LayerNormalization or RMSNormalization of x with weight "g"; `reduces` are the match's
+// reductions.
 static hn_status make_norm(hone_error *err, hn_match *m, const char *op, const char *const *reduces,
                            int reduce_count, bool *out_done) {
     hn_value *x = hn_match_value(m, "x"), *g = hn_match_value(m, "g");
@@ -177,14 +180,14 @@ static hone_status norm_bias(hone_error *err, hn_match *m, bool *out_done) {
 
 // ---- rows ---------------------------------------------------------------------------------------
 
-#define ERF_DIV  "Add(Erf(Div(x, 1.41421356)), 1)"
-#define ERF_MUL  "Add(Erf(Mul(x, 0.70710678)), 1)"
-#define CUBE_POW "Pow(x, 3)"
-#define CUBE_MUL "Mul(Mul(x, x), x)"
-#define TANH_OF(cube) "Add(Tanh(Mul(Add(x, Mul(" cube ", 0.044715)), 0.79788456)), 1)"
-#define GATE     "Clip(Add(x, 3), 0, 6)"
-#define VARIANCE_POW "ReduceMean:var(Pow(Sub:d(x, ReduceMean:mean(x, ...)), 2), ...)"
-#define VARIANCE_MUL "ReduceMean:var(Mul(Sub:d(x, ReduceMean:mean(x, ...)), d), ...)"
+#define ERF_DIV         "Add(Erf(Div(x, 1.41421356)), 1)"
+#define ERF_MUL         "Add(Erf(Mul(x, 0.70710678)), 1)"
+#define CUBE_POW        "Pow(x, 3)"
+#define CUBE_MUL        "Mul(Mul(x, x), x)"
+#define TANH_OF(cube)   "Add(Tanh(Mul(Add(x, Mul(" cube ", 0.044715)), 0.79788456)), 1)"
+#define GATE            "Clip(Add(x, 3), 0, 6)"
+#define VARIANCE_POW    "ReduceMean:var(Pow(Sub:d(x, ReduceMean:mean(x, ...)), 2), ...)"
+#define VARIANCE_MUL    "ReduceMean:var(Mul(Sub:d(x, ReduceMean:mean(x, ...)), d), ...)"
 #define MEAN_SQUARE_POW "ReduceMean:ms(Pow(x, 2), ...)"
 #define MEAN_SQUARE_MUL "ReduceMean:ms(Mul(x, x), ...)"
 

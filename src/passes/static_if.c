@@ -6,8 +6,7 @@
 static int known_condition(hn_pass_ctx *ctx, const hn_value *value) {
     if (!value) return -1;
     const hn_tensor *tensor = hn_pass_constant(ctx, value);
-    if (tensor)
-        return hn_tensor_count(tensor) == 1 ? hn_tensor_get_i64(tensor, 0) != 0 : -1;
+    if (tensor) return hn_tensor_count(tensor) == 1 ? hn_tensor_get_i64(tensor, 0) != 0 : -1;
     if (value->constant || !value->elems || value->elem_count != 1) return -1;
     return hn_dim_is_const(value->elems[0]) ? value->elems[0] != 0 : -1;
 }

@@ -19,7 +19,8 @@ static void trace(void *user, const hn_pass *pass, int changes, int64_t ns) {
     (void)user;
     size_t at = strlen(trace_text);
     if (changes)
-        snprintf(trace_text + at, sizeof trace_text - at, " %s=%d(%.0fms)", pass->name, changes, (double)ns / 1e6);
+        snprintf(trace_text + at, sizeof trace_text - at, " %s=%d(%.0fms)", pass->name, changes,
+                 (double)ns / 1e6);
 }
 
 static int count_nodes(const hn_graph *graph) {
@@ -33,22 +34,27 @@ static int count_nodes(const hn_graph *graph) {
 }
 
 // Outputs as own copies.
-static hone_status run(const hn_module *m, const hn_tensor *inputs, hn_tensor *outputs, bool device) {
-    hn_session_options options = {.backend = backend, .threads = 1, .no_device_passes = !device, .seed = 7};
+static hone_status run(const hn_module *m, const hn_tensor *inputs, hn_tensor *outputs,
+                       bool device) {
+    hn_session_options options = {
+        .backend = backend, .threads = 1, .no_device_passes = !device, .seed = 7};
     hn_session *session = NULL;
     hn_tensor views[MAX_IO] = {{0}};
     hone_status status = hn_session_new(&err, m, &options, &session);
     if (status == HONE_OK)
-        status = hn_session_run(&err, session, inputs, (int)m->main->inputs.count, views, (int)m->main->outputs.count);
+        status = hn_session_run(&err, session, inputs, (int)m->main->inputs.count, views,
+                                (int)m->main->outputs.count);
     for (size_t i = 0; i < m->main->outputs.count && status == HONE_OK; i++) {
         status = hn_tensor_new(&err, views[i].dtype, &views[i].shape, &outputs[i]);
-        if (status == HONE_OK && views[i].bytes) memcpy(outputs[i].data, views[i].data, views[i].bytes);
+        if (status == HONE_OK && views[i].bytes)
+            memcpy(outputs[i].data, views[i].data, views[i].bytes);
     }
     hn_session_free(session);
     return status;
 }
 
-static bool compare(const char *name, const char *stage, const hn_module *m, const hn_tensor *in, hn_tensor *wanted, bool device) {
+static bool compare(const char *name, const char *stage, const hn_module *m, const hn_tensor *in,
+                    hn_tensor *wanted, bool device) {
     hn_tensor got[MAX_IO] = {{0}};
     double worst = 0;
     bool ok = run(m, in, got, device) == HONE_OK;
@@ -56,7 +62,8 @@ static bool compare(const char *name, const char *stage, const hn_module *m, con
     for (size_t i = 0; ok && i < m->main->outputs.count; i++)
         worst = fmax(worst, test_tensors_distance(&wanted[i], &got[i], 1e-4, 1e-5));
     test_tensors_free(got, MAX_IO);
-    printf("%-28s %-8s nodes %5d  distance %.3g %s\n", name, stage, count_nodes(m->main), worst, trace_text);
+    printf("%-28s %-8s nodes %5d  distance %.3g %s\n", name, stage, count_nodes(m->main), worst,
+           trace_text);
     trace_text[0] = 0;
     return ok && worst <= 1;
 }
@@ -72,7 +79,8 @@ static bool model(const char *name, const char *path) {
     bool ok = false;
     for (int64_t size = 2; !ok && size <= 576; size *= 288) { // audio needs a window of it
         test_tensors_free(in, MAX_IO);
-        ok = test_module_inputs(&err, m, 3, size, in) == HONE_OK && run(m, in, wanted, false) == HONE_OK;
+        ok = test_module_inputs(&err, m, 3, size, in) == HONE_OK &&
+             run(m, in, wanted, false) == HONE_OK;
     }
     printf("%-28s %-8s nodes %5d\n", name, "input", count_nodes(m->main));
     if (!ok) {
@@ -87,7 +95,8 @@ static bool model(const char *name, const char *path) {
     ok = ok && compare(name, "planned", m, in, wanted, true); // the backend's own device passes
     for (size_t i = 0; i < m->main->inputs.count; i++)
         hn_type_set_shape(&m->main->inputs.data[i]->type, in[i].dtype, &in[i].shape);
-    bool device = hn_infer_module(&err, m) == HONE_OK && hn_passes_run(&err, m, HN_PASS_DEVICE, &options) == HONE_OK;
+    bool device = hn_infer_module(&err, m) == HONE_OK &&
+                  hn_passes_run(&err, m, HN_PASS_DEVICE, &options) == HONE_OK;
     if (!device) printf("%s: %s (%s)\n", name, err.text, err.frames[0]);
     ok = ok && device && compare(name, "device", m, in, wanted, false);
     if (getenv("HONE_DUMP")) {

@@ -129,17 +129,20 @@ static void test_bounds(void **state) {
 static void test_text(void **state) {
     (void)state;
     hn_dims *d = hn_dims_new();
-    static const char *const same[] = {"N",          "2*N+1",  "(N+1)//2",      "-N+4",
-                                       "M*N",        "?7",     "min(M,N)",      "\"batch size\"",
+    static const char *const same[] = {"N",          "2*N+1",       "(N+1)//2", "-N+4",
+                                       "M*N",        "?7",          "min(M,N)", "\"batch size\"",
                                        "2*((N)//3)", "-((N)//3)+1", "(N)%(M)",  "\"a\\22b\"",
                                        "-3*N-2",     "-12"};
-    for (size_t i = 0; i < HN_COUNT_OF(same); i++) assert_string_equal(text_of(d, parse(d, same[i])), same[i]);
+    for (size_t i = 0; i < HN_COUNT_OF(same); i++)
+        assert_string_equal(text_of(d, parse(d, same[i])), same[i]);
     hone_error err = {0};
-    static const char *const bad[] = {"", "N+", "(N", "N)", "min(N)", "\"x", "N N", "?99999999999",
-                                      "99999999999999999999", "//", "\"\""};
+    static const char *const bad[] = {
+        "",   "N+",  "(N", "N)", "min(N)", "\"x", "N N", "?99999999999", "99999999999999999999",
+        "//", "\"\""};
     for (size_t i = 0; i < HN_COUNT_OF(bad); i++) {
         hn_dim dim = 42;
-        assert_int_not_equal(hn_dim_parse(&err, d, (hn_slice){bad[i], strlen(bad[i])}, &dim), HONE_OK);
+        assert_int_not_equal(hn_dim_parse(&err, d, (hn_slice){bad[i], strlen(bad[i])}, &dim),
+                             HONE_OK);
         assert_int_equal(dim, 42);
         assert_true(err.text[0]);
     }
@@ -194,9 +197,15 @@ static void test_random_agrees_with_integers(void **state) {
             int64_t x = values[i], y = values[j], k = 1 + (int64_t)(rnd() % 5), r;
             hn_dim result;
             switch (rnd() % 8) {
-            case 0: result = hn_dim_add(d, dims[i], dims[j]), r = x + y; break;
-            case 1: result = hn_dim_sub(d, dims[i], dims[j]), r = x - y; break;
-            case 2: result = hn_dim_mul(d, dims[i], k), r = x * k; break;
+            case 0:
+                result = hn_dim_add(d, dims[i], dims[j]), r = x + y;
+                break;
+            case 1:
+                result = hn_dim_sub(d, dims[i], dims[j]), r = x - y;
+                break;
+            case 2:
+                result = hn_dim_mul(d, dims[i], k), r = x * k;
+                break;
             case 3:
                 if (x > 100000 || y > 100000 || x < -100000 || y < -100000) continue;
                 result = hn_dim_mul(d, dims[i], dims[j]), r = x * y;
@@ -209,19 +218,25 @@ static void test_random_agrees_with_integers(void **state) {
                 result = hn_dim_mod(d, dims[i], k);
                 r = (x % k + k) % k;
                 break;
-            case 6: result = hn_dim_min(d, dims[i], dims[j]), r = x < y ? x : y; break;
-            default: result = hn_dim_ceildiv(d, dims[i], k), r = x / k + (x % k != 0 && x > 0);
+            case 6:
+                result = hn_dim_min(d, dims[i], dims[j]), r = x < y ? x : y;
+                break;
+            default:
+                result = hn_dim_ceildiv(d, dims[i], k), r = x / k + (x % k != 0 && x > 0);
             }
             int64_t got, lo, hi;
             bool known = hn_dim_eval(d, result, lookup, &b, &got);
             if (!known) continue; // became a fresh unknown: allowed
-            if (got != r) fail_msg("%s gives %lld, not %lld", text_of(d, result), (long long)got, (long long)r);
+            if (got != r)
+                fail_msg("%s gives %lld, not %lld", text_of(d, result), (long long)got,
+                         (long long)r);
             hn_dim_range(d, result, &lo, &hi);
             assert_true(lo <= r && r <= hi);
             int64_t divisor = hn_dim_divisor(d, result);
             assert_true(divisor == 0 ? r == 0 : r % divisor == 0);
             hn_dim q;
-            if (y && hn_dim_divide_exact(d, result, dims[j], &q) && hn_dim_eval(d, q, lookup, &b, &got))
+            if (y && hn_dim_divide_exact(d, result, dims[j], &q) &&
+                hn_dim_eval(d, q, lookup, &b, &got))
                 assert_int_equal(got * y, r);
             // Text round trip gives the same handle in the same table.
             assert_true(parse(d, text_of(d, result)) == result);
@@ -229,7 +244,8 @@ static void test_random_agrees_with_integers(void **state) {
         }
         hn_dims *copy = hn_dims_clone(d);
         assert_non_null(copy);
-        for (int i = 0; i < count; i++) assert_string_equal(text_of(d, dims[i]), text_of(copy, dims[i]));
+        for (int i = 0; i < count; i++)
+            assert_string_equal(text_of(d, dims[i]), text_of(copy, dims[i]));
         hn_dims_free(copy);
         hn_dims_free(d);
     }
@@ -243,7 +259,8 @@ static void test_out_of_memory(void **state) {
         if (d) {
             hn_dim x = hn_dim_symbol(d, "N");
             for (int i = 0; i < 100; i++)
-                x = hn_dim_add(d, hn_dim_max(d, x, hn_dim_symbol(d, "M")), hn_dim_floordiv(d, x, 3 + i));
+                x = hn_dim_add(d, hn_dim_max(d, x, hn_dim_symbol(d, "M")),
+                               hn_dim_floordiv(d, x, 3 + i));
             hn_dims_free(hn_dims_clone(d));
             hn_dims_free(d);
         }
@@ -253,12 +270,9 @@ static void test_out_of_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_equal_handles),
-        cmocka_unit_test(test_ranges_and_divisors),
-        cmocka_unit_test(test_divide_exact),
-        cmocka_unit_test(test_bounds),
-        cmocka_unit_test(test_text),
-        cmocka_unit_test(test_random_agrees_with_integers),
+        cmocka_unit_test(test_equal_handles), cmocka_unit_test(test_ranges_and_divisors),
+        cmocka_unit_test(test_divide_exact),  cmocka_unit_test(test_bounds),
+        cmocka_unit_test(test_text),          cmocka_unit_test(test_random_agrees_with_integers),
         cmocka_unit_test(test_out_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,7 +5,9 @@
 
 static hone_error err;
 
-static hn_type f32(int64_t n) { return (hn_type){HN_F32, 1, {n}}; }
+static hn_type f32(int64_t n) {
+    return (hn_type){HN_F32, 1, {n}};
+}
 
 static hn_node *op(hn_graph *g, const char *type, hn_value *a, hn_value *b) {
     hn_value *in[] = {a, b};
@@ -245,9 +247,9 @@ static void test_out_of_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_edit),       cmocka_unit_test(test_inputs_and_attrs),
-        cmocka_unit_test(test_subgraphs),  cmocka_unit_test(test_sort_cycle),
-        cmocka_unit_test(test_clone),      cmocka_unit_test(test_verifier_finds),
+        cmocka_unit_test(test_edit),          cmocka_unit_test(test_inputs_and_attrs),
+        cmocka_unit_test(test_subgraphs),     cmocka_unit_test(test_sort_cycle),
+        cmocka_unit_test(test_clone),         cmocka_unit_test(test_verifier_finds),
         cmocka_unit_test(test_out_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -15,7 +15,8 @@ static void test_dtypes(void **state) {
     assert_string_equal(hn_dtype_name((hn_dtype)99), "?");
     assert_int_equal(hn_dtype_from_onnx(0), HN_NONE);
     assert_int_equal(hn_dtype_from_onnx(1ll << 40), HN_NONE);
-    assert_true(hn_dtype_is_float(HN_BF16) && !hn_dtype_is_float(HN_I8) && !hn_dtype_is_int(HN_BOOL));
+    assert_true(hn_dtype_is_float(HN_BF16) && !hn_dtype_is_float(HN_I8) &&
+                !hn_dtype_is_int(HN_BOOL));
     assert_true(hn_dtype_is_signed(HN_I4) && !hn_dtype_is_signed(HN_U4));
 }
 
@@ -43,7 +44,9 @@ static void test_shapes(void **state) {
 }
 
 static int released;
-static void release(void *user) { released += *(int *)user; }
+static void release(void *user) {
+    released += *(int *)user;
+}
 
 static void test_buffers(void **state) {
     (void)state;
@@ -63,8 +66,8 @@ static void test_buffers(void **state) {
     assert_int_equal(released, 3);
 }
 
-static const hn_dtype k_small[] = {HN_F16,     HN_BF16,        HN_F8E4M3FN, HN_F8E4M3FNUZ,
-                                   HN_F8E5M2,  HN_F8E5M2FNUZ,  HN_F4E2M1,   HN_F8E8M0};
+static const hn_dtype k_small[] = {HN_F16,    HN_BF16,       HN_F8E4M3FN, HN_F8E4M3FNUZ,
+                                   HN_F8E5M2, HN_F8E5M2FNUZ, HN_F4E2M1,   HN_F8E8M0};
 
 // Each value of each format comes back; halfway between neighbours goes to the even one.
 static void test_every_pattern(void **state) {
@@ -75,8 +78,10 @@ static void test_every_pattern(void **state) {
         for (uint32_t bits = 0; bits < end; bits++) {
             double value = hn_small_to_f64(t, (uint16_t)bits);
             uint16_t back = hn_f64_to_small(t, value, false);
-            if (isnan(value)) assert_true(isnan(hn_small_to_f64(t, back)));
-            else if (back != bits) fail_msg("%s %x is %g and comes back as %x", hn_dtype_name(t), bits, value, back);
+            if (isnan(value))
+                assert_true(isnan(hn_small_to_f64(t, back)));
+            else if (back != bits)
+                fail_msg("%s %x is %g and comes back as %x", hn_dtype_name(t), bits, value, back);
             if (t == HN_F8E8M0 || isnan(value) || isinf(value)) continue;
             double next = hn_small_to_f64(t, (uint16_t)(bits + 1));
             bool top = (bits + 1) % (end / 2) == 0;
@@ -84,7 +89,8 @@ static void test_every_pattern(void **state) {
             double half = (value + next) / 2; // exact in double
             uint16_t even = (uint16_t)(bits & 1 ? bits + 1 : bits);
             uint16_t tie = hn_f64_to_small(t, half, false);
-            if (tie != even && hn_small_to_f64(t, tie) != hn_small_to_f64(t, even)) fail_msg("%s tie at %x", hn_dtype_name(t), bits);
+            if (tie != even && hn_small_to_f64(t, tie) != hn_small_to_f64(t, even))
+                fail_msg("%s tie at %x", hn_dtype_name(t), bits);
             assert_int_equal(hn_f64_to_small(t, nextafter(half, value), false), bits);
             assert_int_equal(hn_f64_to_small(t, nextafter(half, next), false), bits + 1);
         }
@@ -125,7 +131,8 @@ static void test_fast_float16(void **state) {
     for (uint32_t bits = 0; bits < 65536; bits++) {
         double slow = hn_small_to_f64(HN_F16, (uint16_t)bits);
         float fast = hn_f16_to_f32((uint16_t)bits);
-        assert_true(isnan(slow) ? isnan(fast) : (double)fast == slow && !signbit(fast) == !signbit(slow));
+        assert_true(isnan(slow) ? isnan(fast)
+                                : (double)fast == slow && !signbit(fast) == !signbit(slow));
     }
     for (uint64_t step = 0; step < 1ull << 32; step += 40503) { // all exponents, odd mantissas
         uint32_t raw = (uint32_t)step;
@@ -155,7 +162,8 @@ static void test_elements(void **state) {
         for (int i = 0; i < 9; i++)
             assert_int_equal(hn_tensor_get_i64(&t, i), i & 1);
         hn_tensor_set_f64(&t, 4, 1e300);
-        assert_true(hn_tensor_get_f64(&t, 4) == (is_signed ? ldexp(1, bits - 1) : ldexp(1, bits)) - (bits < 64));
+        assert_true(hn_tensor_get_f64(&t, 4) ==
+                    (is_signed ? ldexp(1, bits - 1) : ldexp(1, bits)) - (bits < 64));
         hn_tensor_set_f64(&t, 4, -1e300);
         assert_true(hn_tensor_get_f64(&t, 4) == (is_signed ? -ldexp(1, bits - 1) : 0));
         hn_tensor_set_f64(&t, 4, NAN);

@@ -15,7 +15,8 @@ static char *print(const hn_module *m) {
 
 static hn_module *parse(const char *text) {
     hn_module *m = NULL;
-    if (hn_module_parse(&err, text, &m) != HONE_OK) fail_msg("%s (%s) in\n%s", err.text, err.frames[0], text);
+    if (hn_module_parse(&err, text, &m) != HONE_OK)
+        fail_msg("%s (%s) in\n%s", err.text, err.frames[0], text);
     return m;
 }
 
@@ -32,10 +33,13 @@ typedef struct pool {
     int count;
 } pool;
 
-static hn_value *pick(const pool *p) { return rnd(8) ? p->values[rnd((unsigned)p->count)] : NULL; }
+static hn_value *pick(const pool *p) {
+    return rnd(8) ? p->values[rnd((unsigned)p->count)] : NULL;
+}
 
 static const char *odd_name(void) {
-    static const char *const names[] = {"", "", "", "a", "b.c", "/layer/out_0", "quote\"d", "_x", "x y", "7", "\xe4\xb8\xad"};
+    static const char *const names[] = {"",         "",   "",    "a", "b.c",         "/layer/out_0",
+                                        "quote\"d", "_x", "x y", "7", "\xe4\xb8\xad"};
     static char buf[64];
     const char *base = names[rnd(HN_COUNT_OF(names))];
     if (!*base) return "";
@@ -54,9 +58,15 @@ static hn_type random_type(hn_module *m) {
     static const char *const symbols[] = {"N", "height", "batch size", NULL};
     for (int i = 0; i < t.rank; i++) {
         hn_dim d = (hn_dim)rnd(9);
-        if (rnd(2)) d = hn_dim_add(m->dims, hn_dim_mul(m->dims, hn_dim_symbol(m->dims, symbols[rnd(4)]), 1 + (int)rnd(3)), (int)rnd(3));
-        if (!rnd(4)) d = hn_dim_floordiv(m->dims, hn_dim_add(m->dims, d, hn_dim_symbol(m->dims, "M")), 2);
-        if (!rnd(6)) d = hn_dim_max(m->dims, d, hn_dim_mul(m->dims, d, hn_dim_symbol(m->dims, "K")));
+        if (rnd(2))
+            d = hn_dim_add(
+                m->dims,
+                hn_dim_mul(m->dims, hn_dim_symbol(m->dims, symbols[rnd(4)]), 1 + (int)rnd(3)),
+                (int)rnd(3));
+        if (!rnd(4))
+            d = hn_dim_floordiv(m->dims, hn_dim_add(m->dims, d, hn_dim_symbol(m->dims, "M")), 2);
+        if (!rnd(6))
+            d = hn_dim_max(m->dims, d, hn_dim_mul(m->dims, d, hn_dim_symbol(m->dims, "K")));
         t.dims[i] = d;
     }
     return t;
@@ -77,7 +87,8 @@ static hn_tensor random_tensor(hn_module *m) {
     for (size_t i = 0; i < t.bytes; i++)
         ((uint8_t *)t.data)[i] = (uint8_t)(dtype == HN_BOOL ? rnd(2) : rnd(256));
     int bits = hn_dtype_bits(dtype); // padding of packed types is zero
-    if (bits < 8 && count * bits % 8) ((uint8_t *)t.data)[t.bytes - 1] &= (uint8_t)((1u << (count * bits % 8)) - 1);
+    if (bits < 8 && count * bits % 8)
+        ((uint8_t *)t.data)[t.bytes - 1] &= (uint8_t)((1u << (count * bits % 8)) - 1);
     return t;
 }
 
@@ -106,7 +117,8 @@ static void random_graph(hn_module *m, hn_graph *g, pool visible, int depth) {
         for (int k = 0; k < count; k++)
             in[k] = visible.count ? pick(&visible) : NULL;
         static const char *const ops[] = {"Conv", "Add", "weird op", "If"};
-        hn_node *n = hn_graph_add_node(g, NULL, 0, ops[rnd(4)], rnd(4) ? "" : "com.example", 1 + (int)rnd(24), in, count, 1 + (int)rnd(3));
+        hn_node *n = hn_graph_add_node(g, NULL, 0, ops[rnd(4)], rnd(4) ? "" : "com.example",
+                                       1 + (int)rnd(24), in, count, 1 + (int)rnd(3));
         assert_non_null(n);
         if (!rnd(3)) assert_non_null(n->name = hn_arena_strdup(&m->arena, odd_name()));
         if (!rnd(4)) n->compute = HN_BF16;
@@ -114,9 +126,15 @@ static void random_graph(hn_module *m, hn_graph *g, pool visible, int depth) {
             n->base_input_count = (int)rnd((unsigned)count + 1);
             n->post_count = 1 + (int)rnd(HN_MAX_POST);
             for (int k = 0; k < n->post_count; k++) {
-                int first = n->base_input_count, operand = first < count && n->inputs[first] ? first : -1;
-                n->post[k] = (hn_post){.op_type = rnd(2) ? "Relu" : "Add", .input = rnd(2) ? operand : -1, .swapped = rnd(2) != 0,
-                                       .scale = rnd(2) ? operand : -1, .zero = -1, .alpha = (float)rnd(100) / 7, .beta = rnd(2) ? 0.1f : 0};
+                int first = n->base_input_count,
+                    operand = first < count && n->inputs[first] ? first : -1;
+                n->post[k] = (hn_post){.op_type = rnd(2) ? "Relu" : "Add",
+                                       .input = rnd(2) ? operand : -1,
+                                       .swapped = rnd(2) != 0,
+                                       .scale = rnd(2) ? operand : -1,
+                                       .zero = -1,
+                                       .alpha = (float)rnd(100) / 7,
+                                       .beta = rnd(2) ? 0.1f : 0};
             }
         }
         random_attrs(m, n, visible, depth);
@@ -141,12 +159,24 @@ static void random_attrs(hn_module *m, hn_node *n, pool visible, int depth) {
     char name[8] = "a0";
     for (unsigned i = rnd(4); i > 0; i--, name[1]++) {
         switch (rnd(8)) {
-        case 0: assert_true(hn_node_set_int(n, name, ints[rnd(4)])); break;
-        case 1: assert_true(hn_node_set_float(n, name, floats[rnd(4)])); break;
-        case 2: assert_true(hn_node_set_string(n, name, "s\t\"")); break;
-        case 3: assert_true(hn_node_set_ints(n, name, ints, rnd(5))); break;
-        case 4: assert_true(hn_node_set_floats(n, name, floats, rnd(5))); break;
-        case 5: assert_true(hn_node_set_strings(n, name, strings, rnd(4))); break;
+        case 0:
+            assert_true(hn_node_set_int(n, name, ints[rnd(4)]));
+            break;
+        case 1:
+            assert_true(hn_node_set_float(n, name, floats[rnd(4)]));
+            break;
+        case 2:
+            assert_true(hn_node_set_string(n, name, "s\t\""));
+            break;
+        case 3:
+            assert_true(hn_node_set_ints(n, name, ints, rnd(5)));
+            break;
+        case 4:
+            assert_true(hn_node_set_floats(n, name, floats, rnd(5)));
+            break;
+        case 5:
+            assert_true(hn_node_set_strings(n, name, strings, rnd(4)));
+            break;
         case 6: {
             hn_tensor t = random_tensor(m);
             assert_true(hn_node_set_tensor(n, name, &t));
@@ -264,8 +294,10 @@ static void test_bad_texts(void **state) {
         hn_module *m = (hn_module *)&text;
         snprintf(text, sizeof text, "hone-ir 1\ngraph \"\" {\n%s}\n", rows[i].body);
         hone_status status = hn_module_parse(&err, text, &m);
-        if (status != HONE_ERR_FORMAT && status != HONE_ERR_LIMIT) fail_msg("%s: %d", rows[i].body, status);
-        if (!strstr(err.text, rows[i].why)) fail_msg("%s: '%s' does not say '%s'", rows[i].body, err.text, rows[i].why);
+        if (status != HONE_ERR_FORMAT && status != HONE_ERR_LIMIT)
+            fail_msg("%s: %d", rows[i].body, status);
+        if (!strstr(err.text, rows[i].why))
+            fail_msg("%s: '%s' does not say '%s'", rows[i].body, err.text, rows[i].why);
         assert_ptr_equal(m, &text);
     }
     hn_module *m;

@@ -62,10 +62,12 @@ static bool run_passes(const golden *g, hn_module *m) {
     char *passes = strtok_r(copy, " ", &rest);
     for (char *word; (word = strtok_r(NULL, " ", &rest));) {
         if (strcmp(word, "freeze") == 0) options.freeze_overridable = true;
-        if (strncmp(word, "pin=", 4) == 0) pinned[options.pinned_count++] = hn_graph_find(m->main, word + 4);
+        if (strncmp(word, "pin=", 4) == 0)
+            pinned[options.pinned_count++] = hn_graph_find(m->main, word + 4);
     }
     int count = 0;
-    for (char *name = strtok_r(passes, ",", &rest); name && count < MAX_NAMES; name = strtok_r(NULL, ",", &rest))
+    for (char *name = strtok_r(passes, ",", &rest); name && count < MAX_NAMES;
+         name = strtok_r(NULL, ",", &rest))
         names[count++] = name;
     if (hn_passes_run_list(&err, m, (const char *const *)names, &options) == HONE_OK) return true;
     fprintf(stderr, "%s: %s (%s)\n", g->title, err.text, err.frames[0]);
@@ -86,7 +88,8 @@ static void compare_numbers(const golden *g, const hn_module *before, const hn_m
             for (size_t i = 0; i < main->outputs.count; i++) {
                 double far = test_tensors_distance(&a[i], &b[i], 2e-5, 1e-6);
                 if (far <= 1) continue;
-                fprintf(stderr, "%s: output %zu differs, %g times the tolerance\n", g->title, i, far);
+                fprintf(stderr, "%s: output %zu differs, %g times the tolerance\n", g->title, i,
+                        far);
                 failures++;
             }
         }
@@ -128,7 +131,9 @@ static char *check(const golden *g) {
     return got;
 }
 
-static char *part(const char *begin, const char *end) { return hn_strndup(begin, (size_t)(end - begin)); }
+static char *part(const char *begin, const char *end) {
+    return hn_strndup(begin, (size_t)(end - begin));
+}
 
 static int run_file(const char *path) {
     char *text;
@@ -151,7 +156,8 @@ static int run_file(const char *path) {
         g.before = part(line + 1, bar + 1);
         g.after = part(bar + 4, end);
         char *now = check(&g);
-        hn_str_printf(&updated, "%s== %s\n%s--\n%s", updated.length ? "\n" : "", g.title, g.before, now ? now : g.after);
+        hn_str_printf(&updated, "%s== %s\n%s--\n%s", updated.length ? "\n" : "", g.title, g.before,
+                      now ? now : g.after);
         while (updated.length && updated.data[updated.length - 1] == '\n')
             updated.data[--updated.length] = 0;
         hn_str_append(&updated, "\n"); // an empty line between cases
@@ -161,7 +167,8 @@ static int run_file(const char *path) {
         hn_free(g.after);
         at = end;
     }
-    if (getenv("HONE_UPDATE_GOLDEN")) (void)!hn_file_write(&err, path, updated.data, updated.length);
+    if (getenv("HONE_UPDATE_GOLDEN"))
+        (void)!hn_file_write(&err, path, updated.data, updated.length);
     hn_str_free(&updated);
     hn_free(text);
     return count;

@@ -117,8 +117,10 @@ static bool matches(hn_module *m, const char *pattern, hn_match *out) {
 static void test_matcher(void **state) {
     (void)state;
     hn_match m;
-    hn_module *g = load("input %x : f32[2]\ninput %z : f32[2]\nconst %k : f32[] = {2}\noverridable %o : f32[] = {2}\n"
-                        "%p = Mul@14(%k, %x)\n%q = Mul@14(%z, %x)\n%s = Add@14(%q, %p)\n%r = Relu@14(%s)\noutput %r\n");
+    hn_module *g = load("input %x : f32[2]\ninput %z : f32[2]\nconst %k : f32[] = {2}\noverridable "
+                        "%o : f32[] = {2}\n"
+                        "%p = Mul@14(%k, %x)\n%q = Mul@14(%z, %x)\n%s = Add@14(%q, %p)\n%r = "
+                        "Relu@14(%s)\noutput %r\n");
     assert_true(matches(g, "Relu(a)", &m));
     assert_false(matches(g, "Abs(a)", &m));
     assert_true(matches(g, "Abs|Relu(Add(Mul(a, b), c))", &m));
@@ -143,7 +145,8 @@ static void test_matcher(void **state) {
 static void test_matcher_legality(void **state) {
     (void)state;
     hn_match m;
-    hn_module *g = load("input %x : f32[2]\n%e = Exp@13(%x)\n%d = Sub@14(%e, %x)\n%s = Mul@14(%d, %e)\noutput %s\n");
+    hn_module *g = load("input %x : f32[2]\n%e = Exp@13(%x)\n%d = Sub@14(%e, %x)\n%s = Mul@14(%d, "
+                        "%e)\noutput %s\n");
     assert_true(matches(g, "Mul(Sub(Exp:e(x), x), e)", &m)); // both uses of Exp are inside
     hn_module_free(g);
     g = load("input %x : f32[2]\n%e = Exp@13(%x)\n%s = Relu@14(%e)\noutput %e\noutput %s\n");
@@ -169,14 +172,17 @@ static void test_out_of_memory(void **state) {
     (void)state;
     int failed = 0;
     for (uint64_t nth = 1; nth < 400; nth += 3) {
-        hn_module *m = load("input %x : f32[1, 1, 2, 2]\nconst %w : f32[1, 1, 1, 1] = {2}\nconst %k : f32[] = {3}\n"
-                            "const %t : f32[] = {3}\n%a = Identity@1(%x)\n%c = Conv@11(%a, %w)\n%d = Mul@14(%c, %k)\n"
-                            "%u = Add@14(%k, %t)\n%e = Add@14(%d, %u)\n%y = Relu@14(%e)\noutput %y\n");
+        hn_module *m = load(
+            "input %x : f32[1, 1, 2, 2]\nconst %w : f32[1, 1, 1, 1] = {2}\nconst %k : f32[] = {3}\n"
+            "const %t : f32[] = {3}\n%a = Identity@1(%x)\n%c = Conv@11(%a, %w)\n%d = Mul@14(%c, "
+            "%k)\n"
+            "%u = Add@14(%k, %t)\n%e = Add@14(%d, %u)\n%y = Relu@14(%e)\noutput %y\n");
         hn_alloc_fail_nth(nth);
         hone_status status = hn_passes_run(&err, m, HN_PASS_DEVICE, NULL);
         hn_alloc_fail_nth(0);
         failed += status != HONE_OK;
-        if (status == HONE_OK && hn_module_verify(&err, m) != HONE_OK) fail_msg("%llu: %s", (unsigned long long)nth, err.text);
+        if (status == HONE_OK && hn_module_verify(&err, m) != HONE_OK)
+            fail_msg("%llu: %s", (unsigned long long)nth, err.text);
         hn_module_free(m);
     }
     assert_true(failed > 0);
@@ -184,12 +190,9 @@ static void test_out_of_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_table),
-        cmocka_unit_test(test_runs_to_a_fixed_point),
-        cmocka_unit_test(test_disable),
-        cmocka_unit_test(test_device_level_includes_portable),
-        cmocka_unit_test(test_matcher),
-        cmocka_unit_test(test_matcher_legality),
+        cmocka_unit_test(test_table),         cmocka_unit_test(test_runs_to_a_fixed_point),
+        cmocka_unit_test(test_disable),       cmocka_unit_test(test_device_level_includes_portable),
+        cmocka_unit_test(test_matcher),       cmocka_unit_test(test_matcher_legality),
         cmocka_unit_test(test_out_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -74,8 +74,10 @@ hn_status test_module_run(hone_error *err, const hn_module *module, const hn_ten
     hone_status status = run_graph(&r, main);
     for (size_t i = 0; i < main->outputs.count && status == HONE_OK; i++) {
         const hn_tensor *result = held(&r, main->outputs.data[i]);
-        if (!result) status = HN_SET(err, HONE_ERR_INTERNAL, "output %zu has no content", i);
-        else outputs[i] = hn_tensor_ref(result);
+        if (!result)
+            status = HN_SET(err, HONE_ERR_INTERNAL, "output %zu has no content", i);
+        else
+            outputs[i] = hn_tensor_ref(result);
     }
     test_tensors_free(r.values, module->next_value_id);
     hn_free(r.values);
@@ -108,15 +110,18 @@ hn_status test_module_inputs(hone_error *err, const hn_module *module, uint64_t 
             HN_FAIL(err, HONE_ERR_INTERNAL, "input '%s' has no rank", main->inputs.data[i]->name);
         for (int d = 0; d < type->rank; d++)
             if (!hn_dim_eval(module->dims, type->dims[d], bind, &b, &shape.dims[d]))
-                HN_FAIL(err, HONE_ERR_INTERNAL, "input '%s' has no shape", main->inputs.data[i]->name);
+                HN_FAIL(err, HONE_ERR_INTERNAL, "input '%s' has no shape",
+                        main->inputs.data[i]->name);
         HN_TRY(hn_tensor_new(err, type->dtype, &shape, &out_inputs[i]));
         int64_t count = hn_tensor_count(&out_inputs[i]);
         for (int64_t k = 0; k < count; k++) {
             seed = seed * 6364136223846793005ull + 1442695040888963407ull;
             double unit = (double)(seed >> 40) * 0x1p-24;
             bool byte = type->dtype == HN_U8 || type->dtype == HN_I8;
-            if (hn_dtype_is_float(type->dtype)) hn_tensor_set_f64(&out_inputs[i], k, 4 * unit - 2);
-            else hn_tensor_set_i64(&out_inputs[i], k, (int64_t)(unit * (byte ? 256 : 2)));
+            if (hn_dtype_is_float(type->dtype))
+                hn_tensor_set_f64(&out_inputs[i], k, 4 * unit - 2);
+            else
+                hn_tensor_set_i64(&out_inputs[i], k, (int64_t)(unit * (byte ? 256 : 2)));
         }
     }
     return HONE_OK;
@@ -140,7 +145,9 @@ double test_tensors_distance(const hn_tensor *a, const hn_tensor *b, double rtol
         double x = hn_tensor_get_f64(a, i), y = hn_tensor_get_f64(b, i);
         if (isnan(x) && isnan(y)) continue;
         if (x == y) continue;
-        double far = is_float ? fabs(x - y) / (rtol * scale + atol) : byte && fabs(x - y) <= 1 ? 1 : INFINITY;
+        double far = is_float                   ? fabs(x - y) / (rtol * scale + atol)
+                     : byte && fabs(x - y) <= 1 ? 1
+                                                : INFINITY;
         if (!(far <= worst)) worst = isnan(far) ? INFINITY : far;
     }
     return worst;
