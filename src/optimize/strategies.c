@@ -46,15 +46,22 @@ hone_status hn_strategy_graph(hone_error *err, hn_optimizer *o, hn_module **out_
 }
 
 // ---- int8 ---------------------------------------------------------------------------------------
-#define CALIBRATION_SAMPLES 256 // ranges stop moving long before; time does not
-#define CHOICE_SAMPLES      64  // for choosing among methods and layers
+// Rows of data (samples times batch): ranges stop moving long before, time does not.
+#define CALIBRATION_ROWS 512
+#define CHOICE_ROWS      512 // for choosing among methods
+#define LAYER_ROWS       64  // for measuring layers one by one
+
+static int64_t samples_for(const hn_optimizer *o, int64_t rows) {
+    int64_t batch = o->gate.dataset ? hn_dataset_batch(o->gate.dataset) : 1;
+    return hn_max_i64(4, rows / hn_max_i64(1, batch));
+}
 
 typedef struct int8_search {
     hn_optimizer *o;
-    hn_module *base;        // o->current with names
+    hn_module *base; // o->current with names
     hn_calibration calibration;
-    bool *node_in;          // by node id
-    double *error;          // by node id: 1 - cosine with this node alone in int8
+    bool *node_in; // by node id
+    double *error; // by node id: 1 - cosine with this node alone in int8
     int nodes;
     int weight_max;
 } int8_search;
@@ -84,7 +91,8 @@ static hn_status try_int8(hone_error *err, int8_search *s, hn_clip_method method
     if (status == HONE_OK) status = hn_quantize_apply(err, t.module, &t.plan);
     if (status == HONE_OK) status = hn_gate_session(err, &s->o->gate, t.module, &session);
     if (status == HONE_OK)
-        status = hn_gate_accuracy(err, &s->o->gate, session, HN_SPLIT_CALIBRATE, limit, &t.accuracy);
+        status =
+            hn_gate_accuracy(err, &s->o->gate, session, HN_SPLIT_CALIBRATE, limit, &t.accuracy);
     hn_session_free(session);
     if (status != HONE_OK) {
         try_free(&t);
@@ -104,7 +112,7 @@ static hn_status best_method(hone_error *err, int8_search *s, const bool *node_i
     int8_try best = {0};
     for (hn_clip_method m = 0; m < HN_CLIP_END; m++) {
         int8_try t;
-        hone_status status = try_int8(err, s, m, node_in, CHOICE_SAMPLES, &t);
+        hone_status status = try_int8(err, s, m, node_in, samples_for(s->o, CHOICE_ROWS), &t);
         if (status != HONE_OK) {
             try_free(&best);
             return status;
@@ -132,7 +140,7 @@ static hn_status measure_layers(hone_error *err, int8_search *s, hn_clip_method 
         if (!s->node_in[node->id]) continue;
         int8_try t;
         alone[node->id] = true;
-        status = try_int8(err, s, method, alone, 8, &t);
+        status = try_int8(err, s, method, alone, samples_for(s->o, LAYER_ROWS), &t);
         alone[node->id] = false;
         if (status != HONE_OK) break;
         s->error[node->id] = t.accuracy.nan ? INFINITY : 1 - t.accuracy.cosine;
@@ -162,7 +170,8 @@ static bool drop_worst(int8_search *s, int count) {
     return s->nodes > 0;
 }
 
-// Returns layers to float, the most disturbing first, until the budget holds on the calibration half.
+// Returns layers to float, the most disturbing first, until the budget holds on the calibration
+// half.
 static hn_status shrink(hone_error *err, int8_search *s, hn_clip_method method, int8_try *best) {
     int step = 1;
     while (!fits(s, &best->accuracy)) {
@@ -188,15 +197,16 @@ static hn_status record_layers(hone_error *err, const int8_search *s, const int8
     return HONE_OK;
 }
 
-static hn_status search_int8(hone_error *err, int8_search *s, int8_try *out, hn_clip_method *method) {
+static hn_status search_int8(hone_error *err, int8_search *s, int8_try *out,
+                             hn_clip_method *method) {
     for (hn_node *node = s->base->main->first; node; node = node->next) {
         s->error[node->id] = NAN;
         s->node_in[node->id] = hn_quantize_capable(node);
         s->nodes += s->node_in[node->id];
     }
     if (!s->nodes) return HONE_OK;
-    HN_TRY(hn_calibrate(err, &s->o->gate, s->base, CALIBRATION_SAMPLES, s->o->options->progress,
-                        s->o->options->user, &s->calibration));
+    HN_TRY(hn_calibrate(err, &s->o->gate, s->base, samples_for(s->o, CALIBRATION_ROWS),
+                        s->o->options->progress, s->o->options->user, &s->calibration));
     HN_TRY(best_method(err, s, s->node_in, method, out));
     hone_status status = HONE_OK;
     if (!fits(s, &out->accuracy)) {
@@ -207,7 +217,8 @@ static hn_status search_int8(hone_error *err, int8_search *s, int8_try *out, hn_
     return status;
 }
 
-static hn_status replay_int8(hone_error *err, int8_search *s, const json_t *decision, int8_try *out) {
+static hn_status replay_int8(hone_error *err, int8_search *s, const json_t *decision,
+                             int8_try *out) {
     HN_TRY(hn_quantize_from_json(err, decision, s->base, &out->plan));
     out->module = hn_module_clone(s->base, NULL);
     hone_status status = out->module ? hn_quantize_apply(err, out->module, &out->plan)
@@ -246,8 +257,8 @@ hone_status hn_strategy_int8(hone_error *err, hn_optimizer *o, hn_module **out_m
         status = HN_SET(err, HONE_ERR_NOMEM, "out of memory (quantising)");
     const json_t *decision = replay_of(o, "int8");
     if (status == HONE_OK)
-        status = decision ? replay_int8(err, &s, decision, &best)
-                          : search_int8(err, &s, &best, &method);
+        status =
+            decision ? replay_int8(err, &s, decision, &best) : search_int8(err, &s, &best, &method);
     if (status == HONE_OK && best.module) {
         int kept = 0;
         for (uint32_t i = 0; i < best.plan.node_count; i++)
@@ -259,9 +270,10 @@ hone_status hn_strategy_int8(hone_error *err, hn_optimizer *o, hn_module **out_m
         best.module = NULL;
         snprintf(why, why_size, "%d layers in int8, %s ranges", kept, hn_clip_name(method));
     } else if (status == HONE_OK) {
-        snprintf(why, why_size, s.nodes || s.calibration.count
-                                    ? "no set of layers stays inside the accuracy budget"
-                                    : "no Conv, Gemm or MatMul with constant float32 weights");
+        snprintf(why, why_size,
+                 s.nodes || s.calibration.count
+                     ? "no set of layers stays inside the accuracy budget"
+                     : "no Conv, Gemm or MatMul with constant float32 weights");
     }
     try_free(&best);
     hn_calibration_free(&s.calibration);
