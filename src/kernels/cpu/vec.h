@@ -72,9 +72,42 @@ V_INLINE vf v_abs(vf x) { return (vf)((vi)x & v_seti(0x7fffffff)); }
 V_INLINE vf v_sign_of(vf magnitude, vf sign) {
     return (vf)(((vi)magnitude & v_seti(0x7fffffff)) | ((vi)sign & v_seti((int32_t)0x80000000)));
 }
-// NaN in a passes, and so does NaN in b (a comparison with it is false).
-V_INLINE vf v_max(vf a, vf b) { return v_sel((a >= b) | (a != a), a, b); }
-V_INLINE vf v_min(vf a, vf b) { return v_sel((a <= b) | (a != a), a, b); }
+// a < b ? yes : no, without a detour of the mask through a vector.
+V_INLINE vf v_sel_lt(vf a, vf b, vf yes, vf no) {
+#if VN == 16
+    return (vf)_mm512_mask_blend_ps(_mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_LT_OQ), (__m512)no,
+                                    (__m512)yes);
+#else
+    return v_sel(a < b, yes, no);
+#endif
+}
+// The first n < VN lanes; the rest are `fill`.
+V_INLINE vf v_load_fill(const float *p, int64_t n, vf fill) {
+#if VN == 16
+    return (vf)_mm512_mask_loadu_ps((__m512)fill, (__mmask16)((1u << n) - 1u), p);
+#else
+    for (int64_t i = 0; i < n; i++)
+        fill[i] = p[i];
+    return fill;
+#endif
+}
+// NaN in either operand passes.
+V_INLINE vf v_max(vf a, vf b) {
+#if VN == 16 // the instruction gives its second operand where one is NaN
+    __m512 m = _mm512_max_ps((__m512)b, (__m512)a), v = (__m512)b;
+    return (vf)_mm512_mask_mov_ps(m, _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q), v);
+#else
+    return v_sel((a >= b) | (a != a), a, b);
+#endif
+}
+V_INLINE vf v_min(vf a, vf b) {
+#if VN == 16
+    __m512 m = _mm512_min_ps((__m512)b, (__m512)a), v = (__m512)b;
+    return (vf)_mm512_mask_mov_ps(m, _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q), v);
+#else
+    return v_sel((a <= b) | (a != a), a, b);
+#endif
+}
 V_INLINE vf v_sqrt(vf x) {
 #if VN == 16
     return (vf)_mm512_sqrt_ps((__m512)x);
@@ -93,26 +126,35 @@ V_INLINE vf v_rint_small(vf x) {
     return (x + magic) - magic;
 }
 V_INLINE float v_sum(vf v) {
-    float half[VN];
-    memcpy(half, &v, sizeof half);
+#if VN == 16
+    return _mm512_reduce_add_ps((__m512)v);
+#else
     for (int width = VN / 2; width; width /= 2)
         for (int i = 0; i < width; i++)
-            half[i] += half[i + width];
-    return half[0];
+            v[i] += v[i + width];
+    return v[0];
+#endif
 }
 V_INLINE float v_max_of(vf v) { // NaN wins
+#if VN == 16
+    if (_mm512_cmp_ps_mask((__m512)v, (__m512)v, _CMP_UNORD_Q)) return __builtin_nanf("");
+    return _mm512_reduce_max_ps((__m512)v);
+#else
     float m = v[0];
     for (int i = 1; i < VN; i++)
         m = m >= v[i] || m != m ? m : v[i];
     return m;
+#endif
 }
 
 #if VN == 16
-// scalef takes care of the ends: 2^n overflows to infinity and underflows through the subnormals.
+// scalef takes care of the upper end. Results below the smallest normal number are 0: making
+// subnormals costs the CPU 150 cycles a vector, and masked attention is full of them.
 // min and max give their second operand when there is a NaN, which so passes through.
 V_INLINE vf v_exp(vf x) {
     __m512 c = _mm512_min_ps(_mm512_set1_ps(89.f), (__m512)x);
-    c = _mm512_max_ps(_mm512_set1_ps(-104.f), c);
+    c = _mm512_max_ps(_mm512_set1_ps(-87.3f), c);
+    __mmask16 normal = _mm512_cmp_ps_mask((__m512)x, _mm512_set1_ps(-87.3f), _CMP_NLT_UQ);
     __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(c, _mm512_set1_ps(1.44269504f)),
                                     _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
     vf r = v_fma((vf)n, v_set(-0.693359375f), (vf)c);
@@ -123,7 +165,7 @@ V_INLINE vf v_exp(vf x) {
     p = v_fma(p, r, v_set(0.16666577f));
     p = v_fma(p, r, v_set(0.5f));
     p = v_fma(p * r, r, r) + v_set(1.f);
-    return (vf)_mm512_scalef_ps((__m512)p, n);
+    return (vf)_mm512_maskz_scalef_ps(normal, (__m512)p, n);
 }
 #else
 V_INLINE vf v_exp(vf x) {
@@ -161,7 +203,7 @@ V_INLINE vf v_tanh(vf x) {
     p = v_fma(p * u, x, x);
     vf e = v_exp(v_set(-2.f) * a);
     vf big = v_sign_of((v_set(1.f) - e) / (v_set(1.f) + e), x);
-    return v_sel(a < v_set(0.63f), p, v_sel(x == x, big, x));
+    return v_sel_lt(a, v_set(0.63f), p, big); // NaN comes out of big
 }
 V_INLINE vf v_erf(vf x) {
     vf a = v_abs(x), u = x * x;
@@ -172,7 +214,7 @@ V_INLINE vf v_erf(vf x) {
     p = v_fma(p, u, v_set(0.112835947f));
     p = v_fma(p, u, v_set(-0.376126267f));
     p = v_fma(p, u, v_set(1.12837917f));
-    vf c = v_sel(a > v_set(4.f), v_set(4.f), a);
+    vf c = v_sel_lt(v_set(4.f), a, v_set(4.f), a);
     vf q = v_set(-2.16618047e-07f);
     q = v_fma(q, c, v_set(3.23675464e-06f));
     q = v_fma(q, c, v_set(-1.58438891e-06f));
@@ -183,7 +225,7 @@ V_INLINE vf v_erf(vf x) {
     q = v_fma(q, c, v_set(0.634617255f));
     q = v_fma(q, c, v_set(1.12879281f));
     vf big = v_sign_of(v_set(1.f) - v_exp(-c * q), x);
-    return v_sel(a < v_set(1.f), p * x, v_sel(x == x, big, x));
+    return v_sel_lt(a, v_set(1.f), p * x, big); // NaN comes out of big
 }
 V_INLINE vf v_log(vf x) {
     // Subnormals are scaled up by 2^23 first.
