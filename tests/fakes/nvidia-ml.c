@@ -62,6 +62,10 @@ static long long g_start_ns;
 static int g_event_given;
 static pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
 
+// For tests: ends all hangs.
+static volatile int g_released;
+void fake_release(void) { g_released = 1; }
+
 static long long now_ns(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -308,7 +312,8 @@ static void fill(card *c, field *f) {
 int nvmlDeviceGetFieldValues(card *c, int count, field *fields) {
     if (count > 1) c->readings++;
     int hang = card_number("hang", c->index);
-    if (hang >= 0 && c->readings > hang) sleep(3600);
+    while (hang >= 0 && c->readings > hang && !g_released)
+        usleep(5000);
     CHECK(c);
     for (int i = 0; i < count; i++)
         fill(c, &fields[i]);
