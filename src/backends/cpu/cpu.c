@@ -53,8 +53,8 @@ static void open_dnnl(cpu_state *cpu) {
                                           dnnl_cpu_isa_avx512_core, dnnl_cpu_isa_avx512_core_vnni,
                                           dnnl_cpu_isa_all};
     if (cpu->isa < HN_ISA_AMX && api->dnnl_set_max_cpu_isa) api->dnnl_set_max_cpu_isa(caps[cpu->isa]);
-    // Kernels own their primitives; the library's cache would keep code and scratch alive.
-    if (api->dnnl_set_primitive_cache_capacity) api->dnnl_set_primitive_cache_capacity(0);
+    // Equal nodes of a model share their generated code through the library's cache.
+    if (api->dnnl_set_primitive_cache_capacity) api->dnnl_set_primitive_cache_capacity(512);
     const dnnl_version_t *version = api->dnnl_version();
     snprintf(cpu->library, sizeof cpu->library, "oneDNN %d.%d.%d", version->major, version->minor,
              version->patch);

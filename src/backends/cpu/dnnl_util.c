@@ -114,7 +114,8 @@ void dnnl_dense(dnnl_build *b, dnnl_memory_desc_t *md, int rank, const int64_t *
 
 void dnnl_threads(dnnl_build *b, double flops) {
     int threads = b->what->threads > 0 ? b->what->threads : b->threads_before;
-    if (flops < SERIAL_FLOPS) threads = 1;
+    // Some products split their sums by thread; one thread has one order.
+    if (flops < SERIAL_FLOPS || b->what->deterministic) threads = 1;
     if (threads != hn_parallel_threads()) hn_parallel_set_threads(threads);
 }
 
