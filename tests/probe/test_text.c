@@ -324,8 +324,8 @@ static void no_memory_at_any_point(void **state) {
     static const char *const k_texts[] = {
         "# gpu    pwr\n# Idx      W\n    0    1\n    1  10\n",
         "DCGM_FI_DEV_GPU_TEMP{gpu=\"1\",UUID=\"b\"} 41\nnvidia_smi_compute_app_info{uuid=\"b\",pid=\"3\"} 1\n",
-        "<?xml version=\"1.0\"?><nvidia_smi_log><gpu id=\"x\"><processes><process_info><pid>1</pid></process_info>"
-        "</processes></gpu></nvidia_smi_log>",
+        ("<?xml version=\"1.0\"?><nvidia_smi_log><gpu id=\"x\"><processes><process_info><pid>1</pid></process_info>"
+         "</processes></gpu></nvidia_smi_log>"),
     };
     for (size_t i = 0; i < HN_COUNT_OF(k_texts); i++)
         for (uint64_t n = 1; n < 60; n++) {
