@@ -63,7 +63,7 @@ static int g_event_given;
 static pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
 
 // For tests: ends all hangs.
-static volatile int g_released;
+static _Atomic int g_released;
 void fake_release(void) { g_released = 1; }
 
 static long long now_ns(void) {
