@@ -56,8 +56,7 @@ static hn_status see_bins(hone_error *err, hn_range *range, const float *data, i
     return HONE_OK;
 }
 
-static hn_status see(hone_error *err, const watcher *w, const char *name,
-                     const hn_tensor *tensor) {
+static hn_status see(hone_error *err, const watcher *w, const char *name, const hn_tensor *tensor) {
     if (tensor->dtype != HN_F32) return HONE_OK;
     name_row key = {.name = name};
     const name_row *row = bsearch(&key, w->names, w->name_count, sizeof key, by_name);
@@ -82,6 +81,24 @@ static hn_status make_names(hone_error *err, const hn_module *module, watcher *w
         if (*value->name) w->names[w->name_count++] = (name_row){value->name, value->id};
     }
     qsort(w->names, w->name_count, sizeof *w->names, by_name);
+    return HONE_OK;
+}
+
+// Views run no step, so their outputs are not seen: they have their input's values.
+static hn_status fill_views(hone_error *err, const hn_module *module, hn_calibration *c) {
+    for (const hn_node *node = module->main->first; node; node = node->next) {
+        const hn_value *in = hn_in(node, 0), *out = hn_out(node, 0);
+        if (!hn_op_has(node->op, HN_T_VIEW) || !in || !out || out->id >= c->count ||
+            c->ranges[out->id].seen || !c->ranges[in->id].seen)
+            continue;
+        hn_range copy = c->ranges[in->id];
+        if (copy.bins) {
+            copy.bins = hn_malloc(HN_HISTOGRAM_BINS * sizeof *copy.bins);
+            if (!copy.bins) HN_NOMEM(err, "calibrating");
+            memcpy(copy.bins, c->ranges[in->id].bins, HN_HISTOGRAM_BINS * sizeof *copy.bins);
+        }
+        c->ranges[out->id] = copy;
+    }
     return HONE_OK;
 }
 
@@ -110,6 +127,7 @@ hn_status hn_calibrate(hone_error *err, hn_gate *gate, hn_module *module, int64_
             status = hn_session_observe(err, session, inputs, gate->input_count, on_value, &w);
         if (progress) progress(user, "calibrating", (double)(s + 1) / (double)(2 * samples));
     }
+    if (status == HONE_OK) status = fill_views(err, module, &calibration);
     hn_session_free(session);
     hn_free(w.names);
     if (status != HONE_OK) {

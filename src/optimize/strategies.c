@@ -4,6 +4,7 @@
 #include "optimize/optimize_int.h"
 #include "probe/cpu.h"
 #include <math.h>
+#include <stdlib.h>
 
 hn_status hn_name_values(hone_error *err, hn_module *module) {
     hn_graph *main = module->main;
@@ -157,30 +158,45 @@ static bool fits(const int8_search *s, const hn_accuracy *a) {
                            sizeof why);
 }
 
-static bool drop_worst(int8_search *s, int count) {
-    for (; count > 0; count--) {
-        const hn_node *worst = NULL;
-        for (const hn_node *node = s->base->main->first; node; node = node->next)
-            if (s->node_in[node->id] && (!worst || s->error[node->id] > s->error[worst->id]))
-                worst = node;
-        if (!worst) return false;
-        s->node_in[worst->id] = false;
-        s->nodes--;
-    }
-    return s->nodes > 0;
+typedef struct ranked {
+    double error;
+    uint32_t node;
+} ranked;
+
+static int by_error(const void *a, const void *b) {
+    const ranked *x = a, *y = b;
+    if (x->error != y->error) return x->error < y->error ? 1 : -1;
+    return x->node < y->node ? -1 : 1;
 }
 
-// Returns layers to float, the most disturbing first, until the budget holds on the calibration
-// half.
+// The fewest layers, the most disturbing first, whose return to float keeps the budget on the
+// calibration half: found by bisection. best->module stays NULL where no set of layers does.
 static hn_status shrink(hone_error *err, int8_search *s, hn_clip_method method, int8_try *best) {
-    int step = 1;
-    while (!fits(s, &best->accuracy)) {
-        try_free(best);
-        if (!drop_worst(s, step)) return HONE_OK;
-        HN_TRY(try_int8(err, s, method, s->node_in, 0, best));
-        step *= 2;
+    ranked *order = hn_malloc(((size_t)s->nodes + 1) * sizeof *order);
+    if (!order) HN_NOMEM(err, "choosing layers");
+    int count = 0;
+    for (uint32_t id = 0; id < s->base->next_node_id; id++)
+        if (s->node_in[id]) order[count++] = (ranked){s->error[id], id};
+    qsort(order, (size_t)count, sizeof *order, by_error);
+    try_free(best);
+    hone_status status = HONE_OK;
+    for (int low = 1, high = count - 1; low <= high && status == HONE_OK;) {
+        int drop = (low + high) / 2;
+        int8_try t = {0};
+        for (int i = 0; i < count; i++)
+            s->node_in[order[i].node] = i >= drop;
+        status = try_int8(err, s, method, s->node_in, 0, &t);
+        if (status == HONE_OK && fits(s, &t.accuracy)) {
+            try_free(best);
+            *best = t;
+            high = drop - 1;
+        } else {
+            try_free(&t);
+            low = drop + 1;
+        }
     }
-    return HONE_OK;
+    hn_free(order);
+    return status;
 }
 
 static hn_status record_layers(hone_error *err, const int8_search *s, const int8_try *t) {
