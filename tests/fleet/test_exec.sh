@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+# hone exec: exit status, signals, streams, commands that are not there, binding, progress, energy.
+set -u
+dir=$(mktemp -d); trap 'rm -rf "$dir"' EXIT
+fail() { echo "FAIL: $*"; exit 1; }
+export HONE_CLAIMS=$dir/claims
+json() { python3 -c "import json,sys; d=json.load(open('$dir/r.json')); print(($1))"; }
+exec_none() { "$HONE" exec --source none "$@"; }
+
+# exit status
+exec_none --quiet -- true || fail "status 0"
+exec_none --quiet -- sh -c 'exit 7'; [ $? = 7 ] || fail "status 7"
+exec_none --quiet --json "$dir/r.json" -- sh -c 'kill -9 $$'; [ $? = 137 ] || fail "death by signal 9"
+[ "$(json 'd["signal"], d["exit_status"]')" = "(9, 137)" ] || fail "signal in JSON"
+exec_none -- no-such-command-anywhere 2>"$dir/err"; [ $? = 127 ] || fail "missing command"
+[ "$(wc -l <"$dir/err")" = 1 ] && grep -q "'no-such-command-anywhere' cannot be run: there is no such command" "$dir/err" || fail "missing command's sentence"
+exec_none -- "$dir" 2>/dev/null; [ $? = 126 ] || fail "a folder is no command"
+
+# no shell, arguments as they are, streams untouched
+[ "$(exec_none --quiet -- printf '%s|' 'a b' '$HOME' '*' -- --json)" = 'a b|$HOME|*|--|--json|' ] || fail "arguments"
+head -c 300000 /dev/urandom >"$dir/in"
+exec_none --quiet -- cat <"$dir/in" | cmp - "$dir/in" || fail "stdin to stdout"
+exec_none --quiet --progress x -- cat <"$dir/in" | cmp - "$dir/in" || fail "stdin to stdout under --progress"
+exec_none --quiet --progress x -- sh -c 'cat >&2' <"$dir/in" 2>&1 >/dev/null | cmp - "$dir/in" || fail "stderr under --progress"
+exec_none --quiet --progress y -- yes | head -1 >"$dir/out"; [ "${PIPESTATUS[0]}" = 141 ] || fail "a closed reader ends the command by SIGPIPE"
+
+# signals to the wrapper reach the command, and its answer comes back
+for sig in INT TERM HUP USR1; do
+    ( trap - INT; exec "$HONE" exec --source none --quiet -- python3 -c "
+import signal, sys, time
+signal.signal(signal.SIG$sig, lambda *_: sys.exit(40))
+open('$dir/ready', 'w').close()
+time.sleep(20)" ) & pid=$!
+    for _ in $(seq 200); do [ -e "$dir/ready" ] && break; sleep 0.05; done
+    kill -$sig $pid; wait $pid; rc=$?
+    [ $rc = 40 ] || fail "SIG$sig: $rc"
+    rm "$dir/ready"
+done
+"$HONE" exec --source none --json "$dir/r.json" -- sleep 20 2>"$dir/err" & pid=$!
+for _ in $(seq 200); do pgrep -P $pid sleep >/dev/null && break; sleep 0.05; done
+kill -TERM $pid; wait $pid; [ $? = 143 ] || fail "a command that does not catch SIGTERM"
+grep -q "ended by signal 15 (SIGTERM)" "$dir/err" || fail "the report comes after SIGTERM too: $(cat "$dir/err")"
+
+# usage
+for args in "" "--" "--hz 0 -- true" "--cpus 1 -- true" "--units 0 -- true" "--units 3 --progress x -- true" \
+            "--progress ( -- true" "--source moon -- true" "true"; do
+    "$HONE" exec $args >/dev/null 2>"$dir/err"; [ $? = 2 ] || fail "usage: '$args' gives $?"
+    [ "$(wc -l <"$dir/err")" = 1 ] || fail "usage: '$args' is not one sentence"
+done
+
+# what was measured of the process: all descendants count
+exec_none --quiet --json "$dir/r.json" -- sh -c '
+    python3 -c "
+import time
+x = bytearray(200 << 20)
+end = time.process_time() + 0.3
+while time.process_time() < end: pass" & wait'
+[ "$(json 'd["user_seconds"] + d["system_seconds"] >= 0.3, d["peak_process_bytes"] >= 200 << 20, d["peak_tree_bytes"] >= 200 << 20')" = "(True, True, True)" ] || fail "CPU time and memory: $(cat "$dir/r.json")"
+keys=$(json '" ".join(sorted(d))')
+[ "$keys" = "command devices exit_status joules_per_unit own_cpu_seconds peak_process_bytes peak_tree_bytes place seconds signal source system_seconds telemetry_stuck total units units_per_joule units_per_second user_seconds" ] || fail "keys: $keys"
+[ "$(json 'd["source"], d["total"]["joules"], d["place"], d["devices"]')" = "(None, None, None, [])" ] || fail "unknown is null"
+
+# progress: a group counts up and starts anew; CR ends a line; without a group lines are counted
+exec_none --quiet --json "$dir/r.json" --progress '([0-9]+)/100' -- sh -c 'printf "5/100\r10/100\r"; echo 100/100; echo 4/100 >&2; printf 6/100 >&2' >/dev/null 2>&1
+got=$(json 'd["units"]'); [ "$got" = 106.0 ] || fail "progress with a group: $got"
+exec_none --quiet --json "$dir/r.json" --progress '^step' -- sh -c 'echo step a; echo no step; echo step b' >/dev/null
+[ "$(json 'd["units"]')" = 2.0 ] || fail "progress by lines"
+
+# energy: a recording with a known integral; 2 cards, 100 W and 300 W rising to 500 W, 2 s at 50 Hz
+python3 - "$dir/e.hrec" <<'PY'
+import sys
+with open(sys.argv[1], "w") as f:
+    f.write('#hone-record 1\n#start {"wall_ns":1790000000000000000,"source":"nvml"}\n')
+    for d in (0, 1): f.write(f'#device {d} {{"kind":"gpu","name":"card","gpu_index":{d},"memory_bytes":1000}}\n')
+    f.write("#columns 0 power_w,energy_mj,gr_active,fb_used_bytes\n#columns 1 power_w,gr_active\n")
+    for i in range(101):
+        t = i * 20000
+        f.write(f"0,{t},100,{5000 + i * 2000},{1 if i > 50 else 0},{100 + i}\n1,{t},{300 + 2 * i},1\n")
+PY
+"$HONE" exec --source "replay:$dir/e.hrec?speed=4" --hz 100 --units 50 --json "$dir/r.json" -- sleep 0.9 2>"$dir/err" || fail "replay"
+[ "$(json 'round(d["devices"][0]["joules"], 6), d["devices"][0]["energy_method"]')" = "(200.0, 'energy counter')" ] || fail "energy by counter: $(cat "$dir/r.json")"
+[ "$(json 'abs(d["devices"][1]["joules"] - 800) < 1, d["devices"][1]["energy_method"]')" = "(True, 'power readings integrated')" ] || fail "energy by power"
+[ "$(json 'abs(d["total"]["joules"] - 1000) < 1, abs(d["joules_per_unit"] - 20) < 0.02, abs(d["units_per_joule"] * d["joules_per_unit"] - 1) < 1e-9')" = "(True, True, True)" ] || fail "total"
+[ "$(json 'abs(d["devices"][0]["idle_share"] - 0.5) < 0.05, d["devices"][1]["idle_share"], d["devices"][0]["peak_memory_bytes"]')" = "(True, 0.0, 200)" ] || fail "idle share"
+[ "$(json 'd["devices"][0]["sm_active"]')" = None ] || fail "SM activity that was never read is not 0"
+grep -q "2 cards together: 1000.* J" "$dir/err" && grep -q "J a unit" "$dir/err" || fail "text: $(cat "$dir/err")"
+
+# a card that the command cannot see is not its own
+export HONE_NVML_LIB=$HONE_BUILD_DIR/fakes/libnvidia-ml.so HONE_FAKE_NVML=cards=3,power=400
+CUDA_VISIBLE_DEVICES=2 "$HONE" exec --source nvml --quiet --json "$dir/r.json" -- sleep 0.2
+[ "$(json '[x["device"] for x in d["devices"]]')" = "['gpu 2']" ] || fail "visible cards: $(json '[x["device"] for x in d["devices"]]')"
+HONE_FAKE_NVML=init=9 "$HONE" exec --source nvml -- touch "$dir/ran" 2>/dev/null; [ $? = 4 ] && [ ! -e "$dir/ran" ] || fail "a source that was asked for must be there"
+HONE_FAKE_NVML=init=9 "$HONE" exec --quiet -- true || fail "no telemetry is no failure"
+unset HONE_NVML_LIB HONE_FAKE_NVML
+
+# binding, seen from inside; two jobs at a time do not meet
+show='import os, time; print(sorted(os.sched_getaffinity(0)), flush=True); time.sleep(float("%s"))'
+allowed=$(python3 -c 'import os; print(len(os.sched_getaffinity(0)))')
+exec_none --quiet --place --cpus 1 --json "$dir/r.json" -- python3 -c "${show/\%s/0}" >"$dir/a" || fail "--place"
+[ "$(python3 -c "print(len($(cat "$dir/a")))")" = 1 ] || fail "one CPU: $(cat "$dir/a")"
+[ "[$(json 'd["place"]["cpus"]')]" = "$(cat "$dir/a")" ] || fail "JSON of the place"
+if [ "$allowed" -ge 2 ]; then
+    "$HONE" exec --source none --quiet --place --cpus 1 -- python3 -c "${show/\%s/30}" >"$dir/a" & one=$!
+    for _ in $(seq 100); do [ -s "$dir/a" ] && break; sleep 0.05; done
+    exec_none --quiet --place --cpus 1 -- python3 -c "${show/\%s/0}" >"$dir/b" || fail "second job"
+    [ -s "$dir/a" ] && [ -s "$dir/b" ] && [ "$(cat "$dir/a")" != "$(cat "$dir/b")" ] || fail "two jobs on $(cat "$dir/a" "$dir/b")"
+    exec_none --quiet --place --cpus "$allowed" -- touch "$dir/ran" 2>"$dir/err"; [ $? = 1 ] && [ ! -e "$dir/ran" ] || fail "a machine too full"
+    kill $one; wait $one 2>/dev/null
+fi
+[ -z "$(ls "$dir/claims" | grep job-)" ] || fail "claims are left: $(ls "$dir/claims")"
+
+# a launcher's rank is left where it is
+LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 TORCHELASTIC_RUN_ID=x exec_none --place -- python3 -c "${show/\%s/0}" >"$dir/a" 2>"$dir/err" || fail "under torchrun"
+grep -q "local rank 1 of torchrun" "$dir/err" || fail "torchrun is not reported: $(cat "$dir/err")"
+[ "$(python3 -c "print(len($(cat "$dir/a")))")" = "$allowed" ] || fail "torchrun's rank was bound"
+echo ok
