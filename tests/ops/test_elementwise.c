@@ -28,6 +28,7 @@ static const op_case k_unary[] = {
     {"Gelu", "Gelu", NULL, {"f32[3] 0 1 -1"}, {"f32[3] 0 0.84134475 -0.15865525"}},
     {"Gelu by tanh", "Gelu", "approximate=tanh", {"f32[2] 1 -1"}, {"f32[2] 0.841192 -0.158808"}},
     {"Swish", "Swish", "alpha=2", {"f32[2] 1 -1"}, {"f32[2] 0.88079708 -0.11920292"}},
+    {"QuickGelu", "com.microsoft.QuickGelu", NULL, {"f32[3] 0 1 -1"}, {"f32[3] 0 0.84579577 -0.15420423"}},
     {"Sigmoid does not overflow", "Sigmoid", NULL, {"f32[4] -1000 0 1000 nan"}, {"f32[4] 0 0.5 1 nan"}},
     {"Softplus does not overflow", "Softplus", NULL, {"f32[4] -1000 0 1000 nan"}, {"f32[4] 0 0.69314718 1000 nan"}},
     {"Softsign", "Softsign", NULL, {"f32[2] -1 3"}, {"f32[2] -0.5 0.75"}},
