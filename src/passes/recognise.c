@@ -70,6 +70,17 @@ static hone_status swish_scaled(hone_error *err, hn_match *m, bool *out_done) {
     return put(err, m, node->outputs[0], out_done);
 }
 
+// The operator of exporters that write CLIP and its kin: Swish by another name and default.
+static hone_status quick_gelu(hone_error *err, hn_match *m, bool *out_done) {
+    hn_value *x = hn_match_value(m, "x");
+    if (!plain_unary(m, x)) return HONE_OK;
+    hn_node *node = hn_pass_make(m->root, "Swish", &x, 1);
+    if (!node || !hn_node_set_float(node, "alpha", hn_op_float(m->root, "alpha")))
+        HN_NOMEM(err, "recognising QuickGelu");
+    HN_TRY(hn_infer_node(err, node));
+    return put(err, m, node->outputs[0], out_done);
+}
+
 // ---- normalisations -----------------------------------------------------------------------------
 
 // First of the trailing axes that a reduction covers (keeping dims); -1 where it is not of that
@@ -221,6 +232,7 @@ static const hn_rule k_portable[] = {
 static const hn_rule k_device[] = {
     {"swish", "Mul(x, Sigmoid(x))", swish},
     {"swish-scaled", "Mul(x, Sigmoid(Mul(x, k!)))", swish_scaled},
+    {"quick-gelu", "com.microsoft.QuickGelu(x)", quick_gelu},
     {"rms-norm-1", "Mul(Mul(x, Reciprocal(Sqrt(Add(" MEAN_SQUARE_POW ", eps!)))), g!)", rms_norm},
     {"rms-norm-2", "Mul(Mul(x, Reciprocal(Sqrt(Add(" MEAN_SQUARE_MUL ", eps!)))), g!)", rms_norm},
     {"rms-norm-3", "Mul(Div(x, Sqrt(Add(" MEAN_SQUARE_POW ", eps!))), g!)", rms_norm},
