@@ -24,7 +24,7 @@ typedef enum hone_status_e {
     // The request is at fault; model and device are fine.
     HONE_ERR_USAGE = 1,     // an argument or option is wrong
     HONE_ERR_CHECK = 2,     // the work was done and the answer is no
-    HONE_ERR_INPUT = 3,     // a tensor or data file given with the request does not fit the model
+    HONE_ERR_INPUT = 3,     // a named file is missing, or a tensor does not fit the model
     HONE_ERR_TIMEOUT = 4,   // a deadline passed; what was found so far is valid
     // The model or another input file is at fault.
     HONE_ERR_FORMAT = 10,   // a file is broken, truncated or hostile

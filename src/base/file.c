@@ -12,9 +12,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+// A path that names no file is the request's fault; all else that goes wrong is the system's.
+static hone_status path_status(int code) {
+    bool wrong = code == ENOENT || code == ENOTDIR || code == EISDIR || code == ELOOP ||
+                 code == ENAMETOOLONG;
+    return wrong ? HONE_ERR_INPUT : HONE_ERR_IO;
+}
+
 hn_status hn_map_open(hone_error *err, const char *path, hn_map *out_map) {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0) HN_FAIL(err, HONE_ERR_IO, "cannot open '%s': %s", path, strerror(errno));
+    if (fd < 0) HN_FAIL(err, path_status(errno), "cannot open '%s': %s", path, strerror(errno));
     struct stat info;
     if (fstat(fd, &info) != 0) {
         int code = errno;
@@ -23,7 +30,9 @@ hn_status hn_map_open(hone_error *err, const char *path, hn_map *out_map) {
     }
     if (!S_ISREG(info.st_mode)) {
         close(fd);
-        HN_FAIL(err, HONE_ERR_IO, "'%s' is not a regular file", path);
+        bool folder = S_ISDIR(info.st_mode);
+        HN_FAIL(err, HONE_ERR_INPUT, "'%s' is %s, not a regular file", path,
+                folder ? "a folder" : "a device, pipe or socket");
     }
     hn_map map = {NULL, (size_t)info.st_size};
     if (map.size_bytes) {
@@ -56,7 +65,7 @@ hn_status hn_file_read(hone_error *err, const char *path, size_t max_bytes, char
                        size_t *out_bytes) {
     bool standard_input = strcmp(path, "-") == 0;
     int fd = standard_input ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) HN_FAIL(err, HONE_ERR_IO, "cannot open '%s': %s", path, strerror(errno));
+    if (fd < 0) HN_FAIL(err, path_status(errno), "cannot open '%s': %s", path, strerror(errno));
     char *data = NULL;
     size_t used = 0, capacity = 0;
     hone_status status = HONE_OK;
@@ -74,7 +83,7 @@ hn_status hn_file_read(hone_error *err, const char *path, size_t max_bytes, char
         ssize_t got = read(fd, data + used, capacity - used - 1);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) {
-            status = HN_SET(err, HONE_ERR_IO, "cannot read '%s': %s", path, strerror(errno));
+            status = HN_SET(err, path_status(errno), "cannot read '%s': %s", path, strerror(errno));
             break;
         }
         if (got == 0) break;

@@ -95,8 +95,8 @@ static void writing_is_atomic(void **state) {
     assert_memory_equal(map.data, "first", 5);
     hn_map_close(&map);
     unlink(path);
-    assert_int_equal(hn_map_open(&err, path, &map), HONE_ERR_IO);
-    assert_int_equal(hn_map_open(&err, "/tmp", &map), HONE_ERR_IO);
+    assert_int_equal(hn_map_open(&err, path, &map), HONE_ERR_INPUT);
+    assert_int_equal(hn_map_open(&err, "/tmp", &map), HONE_ERR_INPUT);
     assert_int_equal(hn_file_write(&err, "/nowhere/x", "y", 1), HONE_ERR_IO);
 }
 

@@ -105,7 +105,7 @@ static void test_broken(void **state) {
     assert_int_equal(hn_npy_read(&err, "a.npy", &tensor), HONE_ERR_FORMAT);
     hn_npz npz;
     assert_int_equal(hn_npz_read(&err, "a.npy", &npz), HONE_ERR_FORMAT);
-    assert_int_equal(hn_npz_read(&err, ".", &npz), HONE_ERR_IO);
+    assert_int_equal(hn_npz_read(&err, ".", &npz), HONE_ERR_INPUT);
     unlink("a.npy");
 }
 
@@ -187,7 +187,7 @@ static void test_pb(void **state) {
     assert_int_equal(hn_file_write(&err, "t.pb", "\x08\x04\x10\x01\x4a\x02zz", 8), HONE_OK);
     assert_int_equal(hn_onnx_read_tensor(&err, "t.pb", NULL, NULL, &tensor), HONE_ERR_FORMAT);
     assert_non_null(strstr(err.text, "2 bytes"));
-    assert_int_equal(hn_onnx_read_tensor(&err, "none.pb", NULL, NULL, &tensor), HONE_ERR_IO);
+    assert_int_equal(hn_onnx_read_tensor(&err, "none.pb", NULL, NULL, &tensor), HONE_ERR_INPUT);
     hn_arena_free(&arena);
     unlink("t.pb");
 }

@@ -271,7 +271,7 @@ static void readings_of_texts_are_examined_too(void **state) {
     hn_doctor_free(&doctor);
     hone_error err = {0};
     hn_doctor_options options = {.source = "text:/nonexistent"};
-    assert_int_equal(hn_doctor_run(&err, &options, &doctor), HONE_ERR_IO);
+    assert_int_equal(hn_doctor_run(&err, &options, &doctor), HONE_ERR_INPUT);
 }
 
 static hone_status two_ceilings(hone_error *err, hn_ceiling *out_items, int max_items, int *out_count) {

@@ -267,7 +267,7 @@ static void sources_nobody_knows_are_usage_errors(void **state) {
         assert_int_equal(hn_probe_open(&err, k_bad[i], &probe), HONE_ERR_USAGE);
         assert_true(strlen(err.text) > 10);
     }
-    assert_int_equal(hn_probe_open(NULL, "replay:/nonexistent", &probe), HONE_ERR_IO);
+    assert_int_equal(hn_probe_open(NULL, "replay:/nonexistent", &probe), HONE_ERR_INPUT);
     write_text("p2.hrec", HEAD);
     char source[600];
     snprintf(source, sizeof source, "replay:%s?pace=3", file("p2.hrec"));
