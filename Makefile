@@ -22,6 +22,7 @@ test:
 	@cmake --preset release -B $(BUILD) -DHONE_TESTS=ON >/dev/null
 	@cmake --build $(BUILD) -- --quiet
 	@scripts/checks
+	@scripts/peers --again >/dev/null || true
 	@ctest --test-dir $(BUILD) --output-on-failure -j2 -LE field
 
 # The same on real models, telemetry and topologies that lie in ../shared; skipped where they do not.
@@ -41,8 +42,21 @@ fuzz:
 	        -artifact_prefix=build-fuzz/ $$found $$seeds || exit 1; echo "$$target: nothing found"; \
 	done
 
+# Latency, throughput and memory of MODELS on this machine, with one thread and with all.
+MODELS ?= examples/fashion/fashion_resnet.onnx
+bench: build
+	@for model in $(MODELS); do for threads in 1 0; do \
+	    $(BUILD)/hone bench $$model --threads $$threads || exit; done; done
+
+# The reference pages of docs/ from the tables: ops, passes, settings, commands.
+docs: build
+	@scripts/deps docs
+	@scripts/gen-docs $(BUILD)/hone
+
+# Into PREFIX (default /usr/local), below DESTDIR where that is set.
+PREFIX ?= /usr/local
 install: build
-	@cmake --install $(BUILD)
+	@cmake --install $(BUILD) --prefix $(PREFIX)
 
 clean:
 	rm -rf build build-*

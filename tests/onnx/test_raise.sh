@@ -4,16 +4,16 @@
 # Old operator versions against their raised forms, both run by onnxruntime, where that is installed;
 # the exported files pass onnx.checker; schema.def is what the generator writes.
 set -euo pipefail
-python3 -c 'import onnx, onnxruntime, numpy' 2>/dev/null || { echo "skipped: Python has no onnx or onnxruntime"; exit 77; }
+python=$("$HONE_SOURCE_DIR/scripts/peers") || exit 77
 here=$(dirname "$0")
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-python3 "$here/raise_models.py" make "$folder"
+"$python" "$here/raise_models.py" make "$folder"
 for model in "$folder"/*.onnx; do echo "$model ${model%.onnx}.out.onnx"; done |
     "$HONE_BUILD_DIR/tests/t_onnx_roundtrip" - | grep -v '^ok' && exit 1
-python3 "$here/raise_models.py" compare "$folder"
+"$python" "$here/raise_models.py" compare "$folder"
 # The two tables against the standard itself, where the installed package knows opset 27.
-if python3 -c 'import sys, onnx.defs; sys.exit(onnx.defs.onnx_opset_version() < 27)'; then
-    "$HONE_SOURCE_DIR/scripts/gen-onnx-schema" --check
-    python3 "$here/raise_models.py" rows "$HONE_SOURCE_DIR/src/onnx/raise.def"
+if "$python" -c 'import sys, onnx.defs; sys.exit(onnx.defs.onnx_opset_version() < 27)'; then
+    "$python" "$HONE_SOURCE_DIR/scripts/gen-onnx-schema" --check
+    "$python" "$here/raise_models.py" rows "$HONE_SOURCE_DIR/src/onnx/raise.def"
 fi

@@ -4,11 +4,11 @@
 # References of convolutions, pools, recurrent layers, resizing, sampling, quantisation and
 # normalisations on random attributes and sizes, against onnxruntime where that is installed.
 set -euo pipefail
-python3 -c 'import onnx, onnxruntime, numpy' 2>/dev/null || { echo "skipped: Python has no onnx or onnxruntime"; exit 77; }
+python=$("$HONE_SOURCE_DIR/scripts/peers") || exit 77
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 for seed in ${SEEDS:-1 2}; do
-    python3 "$(dirname "$0")/ort_cases.py" "$folder/$seed" "$seed"
+    "$python" "$(dirname "$0")/ort_cases.py" "$folder/$seed" "$seed"
     status=0
     "$HONE" check --reference "$folder/$seed" > "$folder/log" || status=1
     tail -1 "$folder/log"
