@@ -158,6 +158,8 @@ hone_status hn_cmd_bench(hone_error *err, int argc, char **argv, int *out_exit) 
     int count;
     HN_TRY(hn_cli_parse(err, argc, argv, options, HN_COUNT_OF(options), &path, 1, &count));
     if (!path) HN_FAIL(err, HONE_ERR_USAGE, "bench needs a MODEL");
+    if (!(a.seconds > 0 && a.seconds <= 86400))
+        HN_FAIL(err, HONE_ERR_USAGE, "--seconds must be above 0 and at most 86400");
     hone_status status = a.vs ? bench_pair(err, &a, path) : bench_one(err, &a, path);
     hn_cli_model_close(&a.model);
     if (a.vs) hn_cli_model_close(&a.other);

@@ -64,13 +64,21 @@ static void join_command(hn_str *out, int argc, char **argv) {
     }
 }
 
+// What is written at the end is opened once before the work: minutes are not lost to a typing error.
+static hn_status check_outputs(hone_error *err, const char *out, const char *folder) {
+    hn_writer writer;
+    HN_TRY(hn_writer_open(err, out, &writer));
+    hn_writer_cancel(&writer);
+    if (folder && mkdir(folder, 0777) != 0 && errno != EEXIST)
+        HN_FAIL(err, HONE_ERR_IO, "cannot make the folder '%s': %s", folder, strerror(errno));
+    return HONE_OK;
+}
+
 static hn_status write_report(hone_error *err, const hn_optimize_options *options,
                               const hn_optimize_result *r, const char *folder, int argc,
                               char **argv) {
     char path[4096];
     hn_str command = {0};
-    if (mkdir(folder, 0777) != 0 && errno != EEXIST)
-        HN_FAIL(err, HONE_ERR_IO, "cannot make the folder '%s': %s", folder, strerror(errno));
     int length = snprintf(path, sizeof path, "%s/report.json", folder);
     if (length < 0 || (size_t)length >= sizeof path)
         HN_FAIL(err, HONE_ERR_USAGE, "--report: the path is too long");
@@ -110,12 +118,16 @@ hone_status hn_cmd_optimize(hone_error *err, int argc, char **argv, int *out_exi
         HN_FAIL(err, HONE_ERR_USAGE, "--objective '%s' is not known: latency", objective);
     if (!(budget > 0 && budget <= 100))
         HN_FAIL(err, HONE_ERR_USAGE, "--budget must lie between 0 and 100 points");
+    if (!(o.seconds > 0 && o.seconds <= 86400))
+        HN_FAIL(err, HONE_ERR_USAGE, "--seconds must be above 0 and at most 86400");
+    if (o.batch < 0) HN_FAIL(err, HONE_ERR_USAGE, "--batch must be 1 or more");
     o.model_path = path;
     o.shapes = shapes.items;
     o.shape_count = shapes.count;
     o.seed = (uint64_t)seed;
     o.budget.max_drop = budget / 100;
     o.budget.min_agreement = 1 - budget / 100;
+    HN_TRY(check_outputs(err, o.out_path, report));
     hn_optimize_result result;
     HN_TRY(hn_optimize_run(err, &o, &result));
     hn_cli_progress_end();

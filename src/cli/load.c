@@ -56,8 +56,9 @@ static hn_status make_inputs(hone_error *err, hn_cli_model *m, hn_tensor *given,
 }
 
 static hn_status open_parts(hone_error *err, hn_cli_model *m, const char *path, bool profile) {
+    if (m->batch < 0) HN_FAIL(err, HONE_ERR_USAGE, "--batch must be 1 or more");
     HN_TRY(hn_backend_open(err, m->device ? m->device : "cpu", 0, &m->backend));
-    HN_TRY_CTX(err, hn_onnx_load(err, path, NULL, &m->module), "loading '%s'", path);
+    HN_TRY(hn_onnx_load(err, path, NULL, &m->module));
     m->input_count = (int)m->module->main->inputs.count;
     m->output_count = (int)m->module->main->outputs.count;
     if (m->input_count > HN_MAX_KERNEL_IO || m->output_count > HN_MAX_KERNEL_IO)

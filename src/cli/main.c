@@ -72,10 +72,13 @@ void hn_cli_progress_end(void) {
     if (isatty(STDERR_FILENO)) fprintf(stderr, "\r\033[K");
 }
 
-static int report(const hone_error *err, hone_status status) {
+static int report(const hone_error *err, hone_status status, const hn_command *command) {
     char text[2048];
     hn_cli_progress_end();
-    fprintf(stderr, "hone: %s\n", hone_error_format(err, text, sizeof text));
+    fprintf(stderr, "hone: %s", hone_error_format(err, text, sizeof text));
+    if (status == HONE_ERR_USAGE && command)
+        fprintf(stderr, "; 'hone help %s' shows its options", command->name);
+    fprintf(stderr, "\n");
     return hone_status_exit_code(status);
 }
 
@@ -83,7 +86,7 @@ int main(int argc, char **argv) {
     hone_error err = {0};
     hn_log_set_sink(log_to_stderr, NULL, HN_LOG_WARN);
     hone_status status = hn_config_init(&err);
-    if (status != HONE_OK) return report(&err, status);
+    if (status != HONE_OK) return report(&err, status, NULL);
     if (argc < 2) {
         print_usage(stderr);
         return 2;
@@ -117,6 +120,6 @@ int main(int argc, char **argv) {
         return 5;
     }
     if (status == HONE_ERR_CHECK && err.text[0] == '\0') return exit_code >= 0 ? exit_code : 1;
-    if (status != HONE_OK) return report(&err, status);
+    if (status != HONE_OK) return report(&err, status, command);
     return exit_code >= 0 ? exit_code : 0;
 }

@@ -64,6 +64,27 @@ static bool listed(const char *list, const char *name) {
     return false;
 }
 
+// A name that no strategy has would silently try nothing.
+static hn_status check_names(hone_error *err, const char *option, const char *list) {
+    for (const char *at = list; at && *at;) {
+        size_t item = strcspn(at, ",");
+        bool known = false;
+        for (size_t i = 0; i < HN_COUNT_OF(k_strategies) && !known; i++)
+            known = strlen(k_strategies[i].name) == item && memcmp(at, k_strategies[i].name, item) == 0;
+        if (!known) {
+            hn_str names = {0};
+            for (size_t i = 0; i < HN_COUNT_OF(k_strategies); i++)
+                hn_str_printf(&names, "%s%s", i ? ", " : "", k_strategies[i].name);
+            hone_status status = HN_SET(err, HONE_ERR_USAGE, "%s: '%.*s' is no strategy (%s)", option,
+                                        (int)item, at, hn_str_get(&names));
+            hn_str_free(&names);
+            return status;
+        }
+        at += item + (at[item] == ',');
+    }
+    return HONE_OK;
+}
+
 // Lossless strategies may also win by a faster start at equal latency.
 static bool helps(const hn_strategy *strategy, hn_verdict *v) {
     char more[128];
@@ -331,6 +352,8 @@ static hn_status run(hone_error *err, hn_optimizer *o) {
 
 hn_status hn_optimize_run(hone_error *err, const hn_optimize_options *options,
                           hn_optimize_result *out_result) {
+    HN_TRY(check_names(err, "--only", options->only));
+    HN_TRY(check_names(err, "--force", options->force));
     hn_optimize_result result = {0};
     hn_optimizer o = {.options = options, .result = &result, .decisions = json_array()};
     hone_status status = run(err, &o);

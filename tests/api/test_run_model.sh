@@ -41,3 +41,10 @@ code=0; "$work/run_model" "$work/none.onnx" 2>"$work/err" || code=$?
 head -c 1000 "$model" >"$work/cut.onnx"
 code=0; "$work/run_model" "$work/cut.onnx" 2>"$work/err" || code=$?
 [ $code = 3 ] && [ "$(wc -l <"$work/err")" = 1 ] || fail "a cut model: exit $code, $(cat "$work/err")"
+# The program in the README: the same numbers.
+sed -n '/^```c$/,/^```$/p' "$HONE_SOURCE_DIR/README.md" | grep -v '^```' >"$work/readme.c"
+[ "$(wc -l <"$work/readme.c")" -ge 15 ] || fail "the README has no C program"
+"$compiler" -std=c11 -Wall -Wextra -Wpedantic -Werror $flags -I"$work/usr/include" "$work/readme.c" \
+    -L"$lib" -lhone -Wl,-rpath,"$lib" -o "$work/readme"
+"$work/readme" "$model" >"$work/readme.out"
+cmp "$work/readme.out" "$work/out" || fail "the README's program prints other numbers"

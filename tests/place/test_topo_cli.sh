@@ -20,7 +20,7 @@ expect_exit 3 "no topology matrix" "$HONE" topo "$work/fail.txt"
 expect_exit 3 "no topology matrix" "$HONE" topo "$work/fail.txt" --json
 : >"$work/empty.txt"
 expect_exit 3 "no topology matrix" "$HONE" topo "$work/empty.txt"
-expect_exit 5 "No such file" "$HONE" topo "$work/absent.txt"
+expect_exit 3 "No such file" "$HONE" topo "$work/absent.txt"
 expect_exit 2 "" "$HONE" topo --no-such-option
 expect_exit 2 "no card 9" "$HONE" place "$t/a800-8g-6nic.txt" --only 9
 expect_exit 2 "is not 8 cards" "$HONE" place "$t/a800-8g-6nic.txt" --gpus 8 --tp 3
