@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs a model of one float32 input once, on zeros, and prints its first output; free dims become 1.
+// Runs a model of one float32 input once, on zeros, and prints its first output; free dims
+// become 1.
 //   cc run_model.c -lhone -o run_model && ./run_model model.onnx
 #include <hone/model.h>
 #include <stdio.h>
@@ -22,7 +23,8 @@ int main(int argc, char **argv) {
     in.data = calloc(1, in.bytes);
     if (hone_session_new(model, NULL, &session, &err)) goto done;
     if (hone_session_run(session, &in, 1, &out, 1, &err)) goto done;
-    for (size_t i = 0; i < out.bytes / sizeof(float); i++) printf("%g\n", ((float *)out.data)[i]);
+    for (size_t i = 0; i < out.bytes / sizeof(float); i++)
+        printf("%g\n", ((float *)out.data)[i]);
 done:
     if (err.status) fprintf(stderr, "%s\n", hone_error_format(&err, text, sizeof text));
     free(in.data);

@@ -47,12 +47,12 @@ static json_t *side_json(const hn_cli_model *m, const hn_latency *l, const cold 
     return json_pack(
         "{s:o,s:f,s:I,s:I,s:I,s:I,s:f,s:f,s:n,s:i,s:i,s:i,s:i,s:i}", "latency_ms", latency_json(l),
         "throughput_per_s", rows_per_call(m) * 1e3 / l->p50_ms, "peak_memory_bytes",
-        (json_int_t)(stats.weight_bytes + stats.slab_bytes + stats.prepacked_bytes),
-        "weight_bytes", (json_int_t)stats.weight_bytes, "slab_bytes", (json_int_t)stats.slab_bytes,
-        "prepacked_bytes", (json_int_t)stats.prepacked_bytes, "load_ms", c->load_ms,
-        "first_run_ms", c->first_ms, "energy_j_per_sample", "steps", stats.steps,
-        "reference_steps", stats.reference_steps, "reorder_steps", stats.reorder_steps,
-        "heavy_steps", stats.heavy_steps, "heavy_reference_steps", stats.heavy_reference_steps);
+        (json_int_t)(stats.weight_bytes + stats.slab_bytes + stats.prepacked_bytes), "weight_bytes",
+        (json_int_t)stats.weight_bytes, "slab_bytes", (json_int_t)stats.slab_bytes,
+        "prepacked_bytes", (json_int_t)stats.prepacked_bytes, "load_ms", c->load_ms, "first_run_ms",
+        c->first_ms, "energy_j_per_sample", "steps", stats.steps, "reference_steps",
+        stats.reference_steps, "reorder_steps", stats.reorder_steps, "heavy_steps",
+        stats.heavy_steps, "heavy_reference_steps", stats.heavy_reference_steps);
 }
 
 static void print_side(const char *name, const hn_cli_model *m, const hn_latency *l,
@@ -87,7 +87,8 @@ static hn_status print_profile(hone_error *err, hn_cli_model *m) {
     for (int i = 0; i < count; i++)
         total += steps[i].runs ? steps[i].total_ns / (double)steps[i].runs : 0;
     qsort(steps, (size_t)count, sizeof *steps, by_time);
-    printf("%-20s %-28s %10s %6s %9s %9s  %s\n", "op", "kernel", "us", "%", "GFLOP/s", "GB/s", "node");
+    printf("%-20s %-28s %10s %6s %9s %9s  %s\n", "op", "kernel", "us", "%", "GFLOP/s", "GB/s",
+           "node");
     for (int i = 0; i < count && i < 40; i++) {
         const hn_step_info *s = &steps[i];
         if (!s->runs) continue;
@@ -127,11 +128,10 @@ static hn_status bench_pair(hone_error *err, bench_args *a, const char *path) {
     HN_TRY(open_timed(err, &a->other, a->vs, false, &start[1]));
     HN_TRY(hn_measure_pair(err, run_once, &a->model, run_once, &a->other, &options, &pair));
     if (a->json) {
-        json_t *root = json_pack("{s:o,s:o,s:f,s:[f,f],s:i}", "a",
-                                 side_json(&a->model, &pair.a, &start[0]), "b",
-                                 side_json(&a->other, &pair.b, &start[1]), "speedup", pair.speedup,
-                                 "speedup_ci", pair.speedup_ci[0], pair.speedup_ci[1], "pairs",
-                                 pair.pairs);
+        json_t *root =
+            json_pack("{s:o,s:o,s:f,s:[f,f],s:i}", "a", side_json(&a->model, &pair.a, &start[0]),
+                      "b", side_json(&a->other, &pair.b, &start[1]), "speedup", pair.speedup,
+                      "speedup_ci", pair.speedup_ci[0], pair.speedup_ci[1], "pairs", pair.pairs);
         json_dumpf(root, stdout, JSON_INDENT(2));
         printf("\n");
         json_decref(root);

@@ -13,7 +13,8 @@ static hn_status read_inputs(hone_error *err, hn_cli_model *m, hn_tensor *given,
                             m->module->main->inputs.data[i]->name))
                 index = i;
         if (index < 0)
-            HN_FAIL(err, HONE_ERR_USAGE, "--input: '%s' is not NAME=FILE with an input's name", spec);
+            HN_FAIL(err, HONE_ERR_USAGE, "--input: '%s' is not NAME=FILE with an input's name",
+                    spec);
         const char *path = equals + 1, *dot = strrchr(path, '.');
         hn_tensor_free(&given[index]);
         if (dot && strcmp(dot, ".npy") == 0)

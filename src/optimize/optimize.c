@@ -42,7 +42,8 @@ static int64_t session_bytes(const hn_session *session) {
 static double rows_per_call(const hn_gate *gate) {
     hn_tensor inputs[HN_MAX_KERNEL_IO];
     if (!gate->input_count || hn_gate_inputs(NULL, gate, 0, inputs) != HONE_OK) return 1;
-    return inputs[0].shape.rank && inputs[0].shape.dims[0] > 0 ? (double)inputs[0].shape.dims[0] : 1;
+    return inputs[0].shape.rank && inputs[0].shape.dims[0] > 0 ? (double)inputs[0].shape.dims[0]
+                                                               : 1;
 }
 
 static void fill_side(const hn_gate *gate, const hn_latency *latency, const hn_session *session,
@@ -70,13 +71,14 @@ static hn_status check_names(hone_error *err, const char *option, const char *li
         size_t item = strcspn(at, ",");
         bool known = false;
         for (size_t i = 0; i < HN_COUNT_OF(k_strategies) && !known; i++)
-            known = strlen(k_strategies[i].name) == item && memcmp(at, k_strategies[i].name, item) == 0;
+            known =
+                strlen(k_strategies[i].name) == item && memcmp(at, k_strategies[i].name, item) == 0;
         if (!known) {
             hn_str names = {0};
             for (size_t i = 0; i < HN_COUNT_OF(k_strategies); i++)
                 hn_str_printf(&names, "%s%s", i ? ", " : "", k_strategies[i].name);
-            hone_status status = HN_SET(err, HONE_ERR_USAGE, "%s: '%.*s' is no strategy (%s)", option,
-                                        (int)item, at, hn_str_get(&names));
+            hone_status status = HN_SET(err, HONE_ERR_USAGE, "%s: '%.*s' is no strategy (%s)",
+                                        option, (int)item, at, hn_str_get(&names));
             hn_str_free(&names);
             return status;
         }
@@ -145,8 +147,7 @@ static hn_status try_strategy(hone_error *err, hn_optimizer *o, const hn_strateg
     json_t *decision = NULL;
     char why[160] = "";
     hone_error inner = {0};
-    hone_status status =
-        strategy->run(&inner, o, &candidate, &decision, why, sizeof why);
+    hone_status status = strategy->run(&inner, o, &candidate, &decision, why, sizeof why);
     // What a strategy cannot do is a refusal with its reason, not the end of the run.
     if (status == HONE_ERR_UNSUPPORTED) {
         snprintf(v->reason, sizeof v->reason, "not possible here: %.200s", inner.text);
@@ -182,8 +183,8 @@ static hn_status try_strategy(hone_error *err, hn_optimizer *o, const hn_strateg
         }
     }
     if (status == HONE_OK && v->kept) {
-        json_array_append_new(o->decisions, json_pack("{s:s,s:O}", "strategy", strategy->name,
-                                                      "decision", decision));
+        json_array_append_new(
+            o->decisions, json_pack("{s:s,s:O}", "strategy", strategy->name, "decision", decision));
         adopt(o, candidate, session);
     } else {
         hn_session_free(session);
@@ -210,8 +211,11 @@ static hn_status try_all(hone_error *err, hn_optimizer *o) {
         hn_verdict *v = &o->result->verdicts[o->result->verdict_count];
         if (o->replay ? !replayed(o, strategy->name) : !listed(o->options->only, strategy->name))
             continue;
-        *v = (hn_verdict){.name = strategy->name, .optimises = strategy->optimises,
-                          .speedup = NAN, .start_speedup = NAN, .memory_ratio = NAN,
+        *v = (hn_verdict){.name = strategy->name,
+                          .optimises = strategy->optimises,
+                          .speedup = NAN,
+                          .start_speedup = NAN,
+                          .memory_ratio = NAN,
                           .size_ratio = NAN};
         v->accuracy.agreement = v->accuracy.metric = NAN;
         o->result->verdict_count++;
@@ -254,16 +258,15 @@ static hn_status confirm(hone_error *err, hn_optimizer *o) {
     if (status == HONE_OK) status = hn_gate_session(err, &o->gate, module, &session);
     if (status == HONE_OK)
         status = hn_gate_accuracy(err, &o->gate, session, HN_SPLIT_GATE, 0, &r->result.accuracy);
-    if (status == HONE_OK &&
-        !o->options->force && (o->gate.dataset || !o->replay) && // made inputs judge no INT8
+    if (status == HONE_OK && !o->options->force &&
+        (o->gate.dataset || !o->replay) && // made inputs judge no INT8
         !hn_gate_accepts(&o->gate.budget, &r->baseline.accuracy, &r->result.accuracy, false, why,
                          sizeof why))
         status = HN_SET(err, HONE_ERR_INTERNAL, "the written model does not pass again: %s", why);
     if (status == HONE_OK)
         status = hn_gate_pair(err, &o->gate, o->gate.baseline, session, &r->total);
     hn_pair start;
-    if (status == HONE_OK)
-        status = hn_gate_start_pair(err, &o->gate, o->original, module, &start);
+    if (status == HONE_OK) status = hn_gate_start_pair(err, &o->gate, o->original, module, &start);
     if (status == HONE_OK) {
         fill_side(&o->gate, &r->total.b, session, &r->result);
         r->result.file_bytes = file_bytes(o->options->out_path);
@@ -310,8 +313,9 @@ static hn_status load_replay(hone_error *err, hn_optimizer *o) {
     if (!json_is_array(decisions))
         status = HN_SET(err, HONE_ERR_INPUT, "'%s' holds no decisions", o->options->replay_path);
     else if (!sha || strcmp(sha, o->result->model_sha256) != 0)
-        status = HN_SET(err, HONE_ERR_INPUT, "'%s' was made for another model (its SHA-256 differs)",
-                        o->options->replay_path);
+        status =
+            HN_SET(err, HONE_ERR_INPUT, "'%s' was made for another model (its SHA-256 differs)",
+                   o->options->replay_path);
     else
         o->replay = json_incref(decisions);
     json_decref(root);
@@ -334,8 +338,8 @@ static hn_status run(hone_error *err, hn_optimizer *o) {
     hone_status status = hn_gate_pair(err, &o->gate, o->gate.baseline, twin, &r->aa);
     hn_session_free(twin);
     HN_TRY(status);
-    HN_TRY(hn_gate_accuracy(err, &o->gate, o->gate.baseline, HN_SPLIT_GATE, 0,
-                            &r->baseline.accuracy));
+    HN_TRY(
+        hn_gate_accuracy(err, &o->gate, o->gate.baseline, HN_SPLIT_GATE, 0, &r->baseline.accuracy));
     fill_side(&o->gate, &r->aa.a, o->gate.baseline, &r->baseline);
     r->baseline.file_bytes = file_bytes(options->model_path);
     o->current = hn_module_clone(o->original, NULL);
