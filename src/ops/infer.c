@@ -147,8 +147,8 @@ hn_status hn_infer_node(hone_error *err, hn_node *node) {
     hn_infer ctx = {node, node->graph->module, node->graph->module->dims};
     char label[160];
     // Infer functions rely on this much; the rest of hn_ops_verify may come later.
-    int given = 0;
-    while (given < node->input_count && given < info->min_in && node->inputs[given])
+    int given = 0, own = node->post_count ? node->base_input_count : node->input_count;
+    while (given < own && given < info->min_in && node->inputs[given])
         given++;
     if (given < info->min_in)
         HN_FAIL(err, HONE_ERR_FORMAT, "%s: required input %d is absent",

@@ -31,6 +31,11 @@ void hn_quantize_store(hn_tensor *tensor, int64_t index, double scaled, int64_t 
     hn_tensor_set_f64(tensor, index, scaled);
 }
 
+// 64-bit integers are none: their differences from a zero point would overflow.
+static bool is_quantised(hn_dtype dtype) {
+    return (hn_dtype_is_int(dtype) && hn_dtype_bits(dtype) <= 32) || small_float_max(dtype) != 0;
+}
+
 // ---- where the scale of an element is -----------------------------------------------------------
 typedef enum granularity { PER_TENSOR, PER_AXIS, BLOCKED } granularity;
 typedef struct quant_form {
@@ -89,7 +94,7 @@ HN_INFER_FN(hn_infer_quantize) {
     if (zero) dtype = zero->dtype;
     if (given && dtype != HN_NONE && dtype != hn_dtype_from_onnx(given))
         HN_FAIL_NODE(err, HONE_ERR_FORMAT, ctx->node, "output_dtype and the zero point's type differ");
-    if (dtype != HN_NONE && !hn_dtype_is_int(dtype) && small_float_max(dtype) == 0)
+    if (dtype != HN_NONE && !is_quantised(dtype))
         HN_FAIL_NODE(err, HONE_ERR_FORMAT, ctx->node, "%s is no quantised type",
                      hn_dtype_name(dtype));
     HN_TRY(check_params(err, ctx));
@@ -99,9 +104,15 @@ HN_INFER_FN(hn_infer_quantize) {
 }
 
 HN_INFER_FN(hn_infer_dequantize) {
-    const hn_type *x = hn_in_type(ctx, 0), *scale = hn_in_type(ctx, 1);
+    const hn_type *x = hn_in_type(ctx, 0), *scale = hn_in_type(ctx, 1), *zero = hn_in_type(ctx, 2);
     int64_t given = hn_op_int(ctx->node, "output_dtype");
     hn_dtype dtype = given ? hn_dtype_from_onnx(given) : scale ? scale->dtype : HN_NONE;
+    if (x && x->dtype != HN_NONE && !is_quantised(x->dtype))
+        HN_FAIL_NODE(err, HONE_ERR_FORMAT, ctx->node, "%s is no quantised type",
+                     hn_dtype_name(x->dtype));
+    if (x && zero && x->dtype != HN_NONE && zero->dtype != HN_NONE && x->dtype != zero->dtype)
+        HN_FAIL_NODE(err, HONE_ERR_FORMAT, ctx->node, "the data is %s, its zero point %s",
+                     hn_dtype_name(x->dtype), hn_dtype_name(zero->dtype));
     HN_TRY(check_params(err, ctx));
     hn_infer_set(ctx, 0, dtype, x ? x->rank : -1, x ? x->dims : NULL);
     return HONE_OK;

@@ -89,6 +89,7 @@ hn_status hn_post_expand(hone_error *err, hn_node *node) {
     int post_count = node->post_count;
     // The node gets a new output; the old value (with its name and uses) moves to the chain's end.
     old->producer = NULL;
+    node->outputs[0] = NULL;
     node->post_count = 0;
     hn_node_set_output(node, 0, acc);
     acc->type = old->type;
