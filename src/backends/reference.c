@@ -29,9 +29,16 @@ static const hn_kernel_ops k_reference_ops = {sizeof(hn_kernel_ops), NULL, refer
                                               reference_destroy};
 
 static hn_status describe(hone_error *err, const hn_value *value, hn_tensor *out) {
-    if (!hn_type_shape(&value->type, &out->shape) ||
-        !hn_shape_bytes(&out->shape, value->type.dtype, &out->bytes))
+    if (!hn_type_shape(&value->type, &out->shape))
         HN_FAIL(err, HONE_ERR_UNSUPPORTED, "value '%s' has no fixed shape", value->name);
+    if (!hn_shape_bytes(&out->shape, value->type.dtype, &out->bytes) || out->bytes > PTRDIFF_MAX) {
+        hn_str text = {0};
+        hn_shape_print(&text, &out->shape);
+        HN_SET(err, HONE_ERR_LIMIT, "value '%s', %s %s, is too large for this machine", value->name,
+               hn_dtype_name(value->type.dtype), hn_str_get(&text));
+        hn_str_free(&text);
+        return HONE_ERR_LIMIT;
+    }
     out->dtype = value->type.dtype;
     if (value->constant) out->data = value->constant->data;
     return HONE_OK;

@@ -31,7 +31,7 @@ static hone_status null_alloc(hone_error *err, hn_backend *backend, size_t bytes
                               void **out_memory) {
     (void)backend;
     void *memory = hn_malloc_aligned(bytes);
-    if (!memory) HN_NOMEM(err, "activations");
+    if (!memory) HN_FAIL(err, HONE_ERR_NOMEM, "out of memory (%zu bytes of activations)", bytes);
     *out_memory = memory;
     return HONE_OK;
 }

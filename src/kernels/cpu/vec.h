@@ -22,6 +22,7 @@
 #endif
 typedef float vf __attribute__((vector_size(VN * 4), may_alias));
 typedef int32_t vi __attribute__((vector_size(VN * 4), may_alias));
+typedef uint32_t vu __attribute__((vector_size(VN * 4), may_alias));
 
 #define V_INLINE static inline __attribute__((always_inline, unused))
 
@@ -231,9 +232,9 @@ V_INLINE vf v_log(vf x) {
     // Subnormals are scaled up by 2^23 first.
     vi tiny = x < v_set(1.17549435e-38f);
     vf s = v_sel(tiny, x * v_set(8388608.f), x);
-    vi bits = (vi)s;
-    vi e = ((bits - 0x3f3504f3) >> 23);
-    vf m = (vf)(bits - (e << 23)); // sqrt(1/2) .. sqrt(2)
+    vu bits = (vu)s; // unsigned: what negative numbers give is replaced below, and must wrap
+    vi e = (vi)(bits - 0x3f3504f3u) >> 23;
+    vf m = (vf)(bits - ((vu)e << 23)); // sqrt(1/2) .. sqrt(2)
     vf f = m - v_set(1.f);
     vf n = __builtin_convertvector(e, vf) - (vf)((vi)v_set(23.f) & tiny);
     vf p = v_set(-0.0767364148f);
