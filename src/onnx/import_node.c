@@ -484,6 +484,10 @@ static hn_status import_node(hone_error *err, hn_import *import, hn_scope *scope
     if (!plain_domain(pb->domain))
         HN_TRY(hn_import_name(err, import, "a domain", "", pb->domain, &domain));
     HN_TRY(hn_import_name(err, import, "a node", scope->prefix, pb->name, &name));
+    // Their inputs are right by construction; a file's would have to be checked once more.
+    if (strcmp(domain, "hn") == 0)
+        HN_FAIL(err, HONE_ERR_FORMAT,
+                "operators of the domain 'hn' are internal to device plans and stand in no file");
     HN_TRY(domain_version(err, scope, domain, &version));
     HN_TRY(resolve_inputs(err, import, scope, pb, &inputs, &input_count));
     size_t output_count = pb->outputs.count;

@@ -187,6 +187,10 @@ static void test_names(void **state) {
     om_end(&w);
     om_value(&w, 12, "y", HN_F32, NULL);
     expect(&w, HONE_ERR_FORMAT, "'alpha' twice LeakyRelu");
+    header(&w);
+    om_node(&w, "hn:ConvGradData", "x x x", "y");
+    om_value(&w, 12, "y", HN_F32, NULL);
+    expect(&w, HONE_ERR_FORMAT, "ConvGradData 'hn' internal");
     header(&w); // a zero byte would cut the name short
     hn_wire_begin(&w, 1);
     hn_wire_put_text(&w, 1, "x");
