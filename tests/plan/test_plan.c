@@ -11,6 +11,8 @@
 static _Thread_local int t_watching;
 static int g_ours, g_foreign;
 
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define INTERPOSED 1
 extern void *__libc_malloc(size_t);
 extern void *__libc_calloc(size_t, size_t);
 extern void *__libc_realloc(void *, size_t);
@@ -28,8 +30,6 @@ static void note(void *caller) {
         g_foreign++;
     t_watching = 1;
 }
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define INTERPOSED 1
 void *malloc(size_t n) {
     note(__builtin_return_address(0));
     return __libc_malloc(n);
