@@ -37,11 +37,12 @@ static void add_bytes(hn_str *out, double bytes) {
 typedef struct share_row {
     hn_metric metric;
     const char *words;
-    double scale;
+    double scale, goal; // goal: of well-used hardware, 0 = none
 } share_row;
 static const share_row k_shares[] = {
-    {HN_M_sm_active, "SM active", 100}, {HN_M_tensor_active, "tensor", 100}, {HN_M_dram_active, "DRAM", 100},
-    {HN_M_l2_hit, "L2 hit", 100},       {HN_M_gpu_util, "in use", 1},        {HN_M_cpu_util, "CPUs in use", 1},
+    {HN_M_sm_active, "SM active", 100, 85}, {HN_M_tensor_active, "tensor", 100, 0},
+    {HN_M_dram_active, "DRAM", 100, 90},    {HN_M_l2_hit, "L2 hit", 100, 75},
+    {HN_M_gpu_util, "in use", 1, 0},        {HN_M_cpu_util, "CPUs in use", 1, 0},
 };
 
 static void device_text(const hn_span *s, hn_str *out) {
@@ -59,6 +60,8 @@ static void device_text(const hn_span *s, hn_str *out) {
         bool weaker = k_shares[i].metric == HN_M_gpu_util && !isnan(hn_span_mean(s, HN_M_sm_active));
         if (isnan(mean) || weaker) continue;
         hn_str_printf(out, "%s%s %.0f %%", gap, k_shares[i].words, mean);
+        if (k_shares[i].goal > 0 && mean >= k_shares[i].goal)
+            hn_str_printf(out, " (goal %.0f %% met)", k_shares[i].goal);
         gap = ", ";
     }
     if (!isnan(hn_span_idle_share(s))) {
@@ -75,6 +78,52 @@ static void device_text(const hn_span *s, hn_str *out) {
     if (s->lost) hn_str_printf(out, "%sfell off the bus", gap);
     else if (s->samples < 2) hn_str_printf(out, "%stoo short to be measured", gap);
     hn_str_append(out, "\n");
+}
+
+// ---- findings ---------------------------------------------------------------------------------
+
+#define SPANS_MAX 256
+typedef struct findings {
+    int count;
+    hn_finding items[HN_FINDINGS_MAX(SPANS_MAX)];
+} findings;
+
+static findings *find_all(const hn_exec_result *r) { // NULL: out of memory
+    findings *all = hn_malloc(sizeof *all);
+    int spans = r->span_count < SPANS_MAX ? r->span_count : SPANS_MAX;
+    if (all) all->count = hn_diagnose(r->spans, spans, all->items, HN_FINDINGS_MAX(SPANS_MAX));
+    return all;
+}
+
+static bool same_finding(const hn_finding *a, const hn_finding *b) {
+    return a->what == b->what && strcmp(a->reason, b->reason) == 0;
+}
+
+// Cards that share a finding share its lines; the evidence is the first one's.
+static void findings_text(const hn_exec_result *r, hn_str *out) {
+    findings *all = find_all(r);
+    if (!all) {
+        out->failed = true;
+        return;
+    }
+    for (int i = 0; i < all->count; i++) {
+        const hn_finding *f = &all->items[i];
+        const char *gap = "";
+        bool said = false;
+        for (int k = 0; k < i; k++) said |= same_finding(f, &all->items[k]);
+        if (said) continue;
+        hn_str_append(out, "  ");
+        for (int k = i; k < all->count; k++) {
+            char label[64];
+            if (!same_finding(f, &all->items[k])) continue;
+            const hn_device_info *info = &r->spans[all->items[k].span].info;
+            hn_str_printf(out, "%s%s", gap, hn_device_label(info, label, sizeof label));
+            gap = ", ";
+        }
+        hn_str_printf(out, ": %s%s%s%s: %s\n    %s\n", hn_diagnosis_rows[f->what].words, f->reason[0] ? " (" : "",
+                      f->reason, f->reason[0] ? ")" : "", f->evidence, f->remedy);
+    }
+    hn_free(all);
 }
 
 void hn_exec_text(const hn_exec_request *request, const hn_exec_result *r, const hn_exec_totals *t,
@@ -98,6 +147,7 @@ void hn_exec_text(const hn_exec_request *request, const hn_exec_result *r, const
     if (t->devices > 1)
         hn_str_printf(out, "  %d cards together: %.1f J, mean %.1f W%s\n", t->devices, t->joules, t->watts,
                       t->complete ? "" : " (some cards have no energy reading)");
+    findings_text(r, out);
     if (isnan(t->units)) {
         if (request->progress) hn_str_append(out, "  no line of the output matched --progress\n");
         return;
@@ -152,6 +202,29 @@ static json_t *device_json(const hn_span *s) {
     return out;
 }
 
+static json_t *findings_json(const hn_exec_result *r) {
+    json_t *out = json_array();
+    findings *all = find_all(r);
+    for (int i = 0; all && i < all->count; i++) {
+        const hn_finding *f = &all->items[i];
+        char label[64];
+        json_t *item = json_object();
+        json_object_set_new(item, "class", json_string(hn_diagnosis_rows[f->what].token));
+        json_object_set_new(item, "words", json_string(hn_diagnosis_rows[f->what].words));
+        json_object_set_new(item, "bound", json_boolean(hn_diagnosis_rows[f->what].bound));
+        json_object_set_new(item, "reason", f->reason[0] ? json_string(f->reason) : json_null());
+        json_object_set_new(item, "device",
+                            json_string(hn_device_label(&r->spans[f->span].info, label, sizeof label)));
+        json_object_set_new(item, "weight", json_real(f->weight));
+        json_object_set_new(item, "evidence", json_string(f->evidence));
+        json_object_set_new(item, "remedy", json_string(f->remedy));
+        json_array_append_new(out, item);
+    }
+    if (!all) json_decref(out);
+    hn_free(all);
+    return all ? out : NULL;
+}
+
 json_t *hn_exec_json(const hn_exec_request *request, const hn_exec_result *r, const hn_exec_totals *t,
                      const char *source) {
     json_t *out = json_object(), *command = json_array(), *devices = json_array(), *total = json_object();
@@ -177,6 +250,7 @@ json_t *hn_exec_json(const hn_exec_request *request, const hn_exec_result *r, co
     json_object_set_new(out, "telemetry_stuck", json_boolean(r->stuck));
     json_object_set_new(out, "devices", devices);
     json_object_set_new(out, "total", total);
+    json_object_set_new(out, "findings", findings_json(r));
     json_object_set_new(out, "units", number(t->units));
     json_object_set_new(out, "units_per_second", number(t->units_per_second));
     json_object_set_new(out, "joules_per_unit", number(t->joules_per_unit));

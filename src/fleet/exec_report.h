@@ -3,6 +3,7 @@
 #ifndef HN_FLEET_EXEC_REPORT_H
 #define HN_FLEET_EXEC_REPORT_H
 #include <jansson.h>
+#include "fleet/diagnose.h"
 #include "fleet/exec.h"
 
 typedef struct hn_exec_totals {

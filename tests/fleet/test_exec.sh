@@ -57,7 +57,7 @@ end = time.process_time() + 0.3
 while time.process_time() < end: pass" & wait'
 [ "$(json 'd["user_seconds"] + d["system_seconds"] >= 0.3, d["peak_process_bytes"] >= 200 << 20, d["peak_tree_bytes"] >= 200 << 20')" = "(True, True, True)" ] || fail "CPU time and memory: $(cat "$dir/r.json")"
 keys=$(json '" ".join(sorted(d))')
-[ "$keys" = "command devices exit_status joules_per_unit own_cpu_seconds peak_process_bytes peak_tree_bytes place seconds signal source system_seconds telemetry_stuck total units units_per_joule units_per_second user_seconds" ] || fail "keys: $keys"
+[ "$keys" = "command devices exit_status findings joules_per_unit own_cpu_seconds peak_process_bytes peak_tree_bytes place seconds signal source system_seconds telemetry_stuck total units units_per_joule units_per_second user_seconds" ] || fail "keys: $keys"
 [ "$(json 'd["source"], d["total"]["joules"], d["place"], d["devices"]')" = "(None, None, None, [])" ] || fail "unknown is null"
 
 # progress: a group counts up and starts anew; CR ends a line; without a group lines are counted
