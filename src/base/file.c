@@ -3,6 +3,7 @@
 #include "base/file.h"
 #include "base/alloc.h"
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <fcntl.h>
@@ -104,20 +105,76 @@ hn_status hn_file_read(hone_error *err, const char *path, size_t max_bytes, char
     return HONE_OK;
 }
 
-hn_status hn_writer_open(hone_error *err, const char *path, hn_writer *out_writer) {
+// ---- temporary names ------------------------------------------------------------------------------
+// Fixed storage, since a signal handler reads it: a slot is free, being filled, or live.
+enum { TEMPORARIES = 16, SLOT_FREE = 0, SLOT_BUSY, SLOT_LIVE };
+static char g_temporary[TEMPORARIES][PATH_MAX];
+static _Atomic int g_temporary_state[TEMPORARIES];
+
+void hn_temporary_add(const char *path) {
     size_t length = strlen(path);
+    for (int i = 0; i < TEMPORARIES && length < PATH_MAX; i++) {
+        int expected = SLOT_FREE;
+        if (!atomic_compare_exchange_strong(&g_temporary_state[i], &expected, SLOT_BUSY)) continue;
+        memcpy(g_temporary[i], path, length + 1);
+        atomic_store(&g_temporary_state[i], SLOT_LIVE);
+        return;
+    }
+}
+
+void hn_temporary_forget(const char *path) {
+    for (int i = 0; i < TEMPORARIES; i++)
+        if (atomic_load(&g_temporary_state[i]) == SLOT_LIVE && strcmp(g_temporary[i], path) == 0) {
+            atomic_store(&g_temporary_state[i], SLOT_FREE);
+            return;
+        }
+}
+
+void hn_temporaries_remove(void) {
+    for (int i = 0; i < TEMPORARIES; i++) // files first: then their folders are empty
+        if (atomic_load(&g_temporary_state[i]) == SLOT_LIVE) (void)unlink(g_temporary[i]);
+    for (int i = 0; i < TEMPORARIES; i++)
+        if (atomic_load(&g_temporary_state[i]) == SLOT_LIVE) (void)rmdir(g_temporary[i]);
+}
+
+// ---- writing --------------------------------------------------------------------------------------
+hn_status hn_file_target(hone_error *err, const char *path, char out_target[PATH_MAX]) {
+    struct stat info;
+    size_t length = strlen(path);
+    if (length == 0 || path[length - 1] == '/' || length >= PATH_MAX)
+        HN_FAIL(err, HONE_ERR_IO, "cannot create '%s': it is no name of a file", path);
+    memcpy(out_target, path, length + 1);
+    if (stat(path, &info) != 0) {
+        if (errno == ENOENT || errno == ENOTDIR) return HONE_OK; // mkstemp says what is missing
+        HN_FAIL(err, HONE_ERR_IO, "cannot create '%s': %s", path, strerror(errno));
+    }
+    if (!S_ISREG(info.st_mode))
+        HN_FAIL(err, HONE_ERR_IO, "cannot create '%s': it is %s", path,
+                S_ISDIR(info.st_mode) ? "a folder" : "a device, pipe or socket");
+    if (lstat(path, &info) == 0 && S_ISLNK(info.st_mode) && !realpath(path, out_target))
+        HN_FAIL(err, HONE_ERR_IO, "cannot follow the link '%s': %s", path, strerror(errno));
+    return HONE_OK;
+}
+
+hn_status hn_writer_open(hone_error *err, const char *path, hn_writer *out_writer) {
+    static const char name[] = ".hone-XXXXXX"; // of its own: a long name has no room for a suffix
+    char target[PATH_MAX];
+    HN_TRY(hn_file_target(err, path, target));
+    const char *slash = strrchr(target, '/');
+    size_t folder = slash ? (size_t)(slash - target) + 1 : 0;
     hn_writer writer = {0};
-    writer.path = hn_strdup(path);
-    writer.temporary = hn_malloc(length + 16);
+    writer.path = hn_strdup(target);
+    writer.temporary = hn_malloc(folder + sizeof name);
     if (!writer.path || !writer.temporary) {
         hn_free(writer.path);
         hn_free(writer.temporary);
         HN_NOMEM(err, "opening an output file");
     }
-    memcpy(writer.temporary, path, length);
-    memcpy(writer.temporary + length, ".tmp-XXXXXX", 12);
+    memcpy(writer.temporary, target, folder);
+    memcpy(writer.temporary + folder, name, sizeof name);
     int fd = mkstemp(writer.temporary);
     if (fd >= 0) {
+        hn_temporary_add(writer.temporary);
         mode_t mask = umask(0);
         umask(mask);
         if (fchmod(fd, 0666 & ~mask) != 0) { /* keeps mkstemp's 0600, which is safe */
@@ -129,6 +186,7 @@ hn_status hn_writer_open(hone_error *err, const char *path, hn_writer *out_write
         if (fd >= 0) {
             close(fd);
             unlink(writer.temporary);
+            hn_temporary_forget(writer.temporary);
         }
         hn_free(writer.path);
         hn_free(writer.temporary);
@@ -146,7 +204,10 @@ hn_status hn_writer_put(hone_error *err, hn_writer *writer, const void *data, si
 
 void hn_writer_cancel(hn_writer *writer) {
     if (writer->file) fclose(writer->file);
-    if (writer->temporary) unlink(writer->temporary);
+    if (writer->temporary) {
+        unlink(writer->temporary);
+        hn_temporary_forget(writer->temporary);
+    }
     hn_free(writer->path);
     hn_free(writer->temporary);
     *writer = (hn_writer){0};
@@ -160,6 +221,7 @@ hn_status hn_writer_commit(hone_error *err, hn_writer *writer) {
     writer->file = NULL;
     if (flushed && closed) {
         if (rename(writer->temporary, writer->path) == 0) {
+            hn_temporary_forget(writer->temporary);
             hn_free(writer->temporary);
             writer->temporary = NULL;
             hn_writer_cancel(writer);

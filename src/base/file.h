@@ -2,6 +2,7 @@
 // Files: mapping for reading, whole reads of small files, atomic writing.
 #ifndef HN_BASE_FILE_H
 #define HN_BASE_FILE_H
+#include <limits.h>
 #include <stddef.h>
 #include <stdio.h>
 #include "base/error.h"
@@ -25,15 +26,26 @@ hn_status hn_file_read(hone_error *err, const char *path, size_t max_bytes, char
                        size_t *out_bytes);
 
 // Atomic writing: data goes to a temporary name in the same folder; commit does fsync and rename,
-// cancel removes it. Nothing is ever visible under `path` but a complete file.
+// cancel removes it. Nothing is ever visible under `path` but a complete file. A link is followed:
+// the file that it leads to is replaced, the link stays. Folders, devices, pipes and sockets are
+// refused (a rename would put a file in the place of /dev/null).
 typedef struct hn_writer {
     FILE *file;
     char *path, *temporary; // owned
 } hn_writer;
+// The name that a writer of `path` replaces in the end; refuses what it would refuse.
+hn_status hn_file_target(hone_error *err, const char *path, char out_target[PATH_MAX]);
 hn_status hn_writer_open(hone_error *err, const char *path, hn_writer *out_writer);
 hn_status hn_writer_put(hone_error *err, hn_writer *writer, const void *data, size_t bytes);
 hn_status hn_writer_commit(hone_error *err, hn_writer *writer); // also closes on failure
 void hn_writer_cancel(hn_writer *writer);                       // no-op after commit
 // Open, put, commit.
 hn_status hn_file_write(hone_error *err, const char *path, const void *data, size_t bytes);
+
+// Names (files, and folders that hold nothing else) that must not outlive this process. A writer's
+// temporary name is one. Where the table is full or a path is too long the name is just not kept.
+void hn_temporary_add(const char *path);
+void hn_temporary_forget(const char *path);
+// Removes them all. Async-signal-safe: for the handler of a signal that ends the process.
+void hn_temporaries_remove(void);
 #endif

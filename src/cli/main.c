@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Entry point of `hone`: finds the command's row, prints errors, maps statuses to exit codes.
 #include "cli/cli.h"
+#include <signal.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -72,6 +73,13 @@ void hn_cli_progress_end(void) {
     if (isatty(STDERR_FILENO)) fprintf(stderr, "\r\033[K");
 }
 
+// A full disk behind stdout must not look like success.
+static int finish_output(int exit_code) {
+    if (fflush(stdout) == 0 && !ferror(stdout)) return exit_code;
+    fprintf(stderr, "hone: cannot write the results to standard output\n");
+    return 5;
+}
+
 static int report(const hone_error *err, hone_status status, const hn_command *command) {
     char text[2048];
     hn_cli_progress_end();
@@ -82,8 +90,24 @@ static int report(const hone_error *err, hone_status status, const hn_command *c
     return hone_status_exit_code(status);
 }
 
+// Ctrl-C and a scheduler's SIGTERM leave no half-written file; the signal then does what it does.
+static void on_end(int number) {
+    hn_temporaries_remove();
+    raise(number); // default again (SA_RESETHAND), delivered on return
+}
+
+static void clean_up_on_signals(void) {
+    static const int k_signals[] = {SIGINT, SIGTERM, SIGHUP, SIGXCPU, SIGXFSZ, SIGPIPE};
+    for (size_t i = 0; i < HN_COUNT_OF(k_signals); i++) {
+        struct sigaction action = {.sa_handler = on_end, .sa_flags = SA_RESETHAND}, before;
+        if (sigaction(k_signals[i], NULL, &before) == 0 && before.sa_handler == SIG_DFL)
+            sigaction(k_signals[i], &action, NULL); // one that is ignored (nohup) stays ignored
+    }
+}
+
 int main(int argc, char **argv) {
     hone_error err = {0};
+    clean_up_on_signals();
     hn_log_set_sink(log_to_stderr, NULL, HN_LOG_WARN);
     hone_status status = hn_config_init(&err);
     if (status != HONE_OK) return report(&err, status, NULL);
@@ -95,7 +119,7 @@ int main(int argc, char **argv) {
     bool help = strcmp(name, "help") == 0 || strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0;
     if (help && argc < 3) {
         print_usage(stdout);
-        return 0;
+        return finish_output(0);
     }
     if (strcmp(name, "--version") == 0) name = "version";
     if (help) name = argv[2];
@@ -113,12 +137,8 @@ int main(int argc, char **argv) {
     int exit_code = -1;
     status = command->run(&err, argc - 2, argv + 2, &exit_code);
     hn_cli_progress_end();
-    if (g_help_shown) return 0;
-    // A full disk behind stdout must not look like success.
-    if (fflush(stdout) != 0 || ferror(stdout)) {
-        fprintf(stderr, "hone: cannot write the results to standard output\n");
-        return 5;
-    }
+    if (g_help_shown) return finish_output(0);
+    if (finish_output(0) != 0) return 5;
     if (status == HONE_ERR_CHECK && err.text[0] == '\0') return exit_code >= 0 ? exit_code : 1;
     if (status != HONE_OK) return report(&err, status, command);
     return exit_code >= 0 ? exit_code : 0;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // base: error record, arena, strings, files, parallel ranges.
 #include <stdatomic.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include "support/test.h"
 
@@ -100,6 +101,45 @@ static void writing_is_atomic(void **state) {
     assert_int_equal(hn_file_write(&err, "/nowhere/x", "y", 1), HONE_ERR_IO);
 }
 
+// What is no regular file is never replaced by one; a link stays a link.
+static void writing_spares_what_is_no_file(void **state) {
+    (void)state;
+    char folder[64], file[80], link[80], fifo[80], long_name[400];
+    snprintf(folder, sizeof folder, "/tmp/hone-test-XXXXXX");
+    assert_non_null(mkdtemp(folder));
+    snprintf(file, sizeof file, "%s/file", folder);
+    snprintf(link, sizeof link, "%s/link", folder);
+    snprintf(fifo, sizeof fifo, "%s/fifo", folder);
+    assert_int_equal(mkfifo(fifo, 0600), 0);
+    assert_int_equal(symlink("file", link), 0);
+    hone_error err = {0};
+    struct stat info;
+    assert_int_equal(hn_file_write(&err, fifo, "x", 1), HONE_ERR_IO);
+    assert_non_null(strstr(err.text, "device, pipe or socket"));
+    assert_int_equal(lstat(fifo, &info), 0);
+    assert_true(S_ISFIFO(info.st_mode));
+    assert_int_equal(hn_file_write(&err, folder, "x", 1), HONE_ERR_IO);
+    assert_int_equal(hn_file_write(&err, "", "x", 1), HONE_ERR_IO);
+    assert_int_equal(hn_file_write(&err, file, "first", 5), HONE_OK);
+    assert_int_equal(hn_file_write(&err, link, "second!", 7), HONE_OK);
+    assert_int_equal(lstat(link, &info), 0);
+    assert_true(S_ISLNK(info.st_mode));
+    assert_int_equal(stat(file, &info), 0);
+    assert_int_equal(info.st_size, 7);
+    // The longest name that the system takes is taken.
+    snprintf(long_name, sizeof long_name, "%s/%0255d", folder, 1);
+    assert_int_equal(hn_file_write(&err, long_name, "x", 1), HONE_OK);
+    // A process that is ended by a signal takes its unfinished file along.
+    hn_writer writer;
+    assert_int_equal(hn_writer_open(&err, file, &writer), HONE_OK);
+    assert_int_equal(access(writer.temporary, F_OK), 0);
+    hn_temporaries_remove();
+    assert_int_equal(access(writer.temporary, F_OK), -1);
+    hn_writer_cancel(&writer);
+    assert_int_equal(unlink(long_name) | unlink(link) | unlink(fifo) | unlink(file), 0);
+    assert_int_equal(rmdir(folder), 0); // nothing else was left there
+}
+
 typedef struct cover {
     _Atomic int hits[1000];
 } cover;
@@ -128,6 +168,7 @@ int main(void) {
         cmocka_unit_test(arena_survives_block_edges_and_failure),
         cmocka_unit_test(strings_parse_and_refuse),
         cmocka_unit_test(writing_is_atomic),
+        cmocka_unit_test(writing_spares_what_is_no_file),
         cmocka_unit_test(parallel_covers_each_item_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
