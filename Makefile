@@ -57,6 +57,7 @@ docs: build
 PREFIX ?= /usr/local
 install: build
 	@cmake --install $(BUILD) --prefix $(PREFIX)
+	@test -n "$(DESTDIR)" || test "$$(id -u)" != 0 || ldconfig
 
 clean:
 	rm -rf build build-*
