@@ -343,7 +343,7 @@ def markdown(rows, threads_list, loads, seconds):
             continue
         mean = math.exp(st.fmean(math.log(r["speedup"]) for r in big.values()))
         worst = sorted(big, key=lambda n: big[n]["speedup"])
-        out.append(f"{t} thread{'s'[:t > 1]}: geometric mean **{mean:.2f}** over the {len(big)} models above {SMALL_MS} ms, minimum "
+        out.append(f"{t} thread{'s'[:t > 1]}: geometric mean **{mean:.2f}** over the {len(big)} models above {SMALL_MS} ms on either side, minimum "
                    f"**{big[worst[0]]['speedup']:.2f}**; the three lowest: " + ", ".join(f"{ORIGIN.get(n, n)} {big[n]['speedup']:.2f}" for n in worst[:3]) + ".")
         out.append("")
     return "\n".join(out)
@@ -393,4 +393,5 @@ def main():
         put("int8" if args.int8 else "float32", text)
 
 
-main()
+if __name__ == "__main__":
+    main()
