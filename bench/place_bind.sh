@@ -1,17 +1,16 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # The measured win of binding: two cache-bound jobs at once, each on CPUs of its own (chosen and claimed by
-# hone) against the same two left to the kernel. Pairs in the order A B B A; the median of the paired ratios
-# with a bootstrap interval. usage: bench/place_bind.sh [ROUNDS] [KIB] [SECONDS] [THREADS]; needs a built build/
+# `hone exec --place`) against the same two under `hone exec` alone. Pairs in the order A B B A; the median of
+# the paired ratios with a bootstrap interval. usage: bench/place_bind.sh [ROUNDS] [KIB] [SECONDS] [THREADS]; needs a built build/
 set -eu
 cd "$(dirname "$0")/.."
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-gcc -O2 -std=gnu11 -D_GNU_SOURCE -Iinclude -Isrc bench/place_bind.c build/libhone_static.a \
-    $(pkg-config --libs jansson sqlite3 libzip libmd zlib expat) -lpthread -ldl -lm -o "$work/place_bind"
+gcc -O2 -std=gnu11 -D_GNU_SOURCE bench/place_bind.c -lpthread -o "$work/place_bind"
 export HONE_CLAIMS="$work/claims"
 echo "load before: $(cut -d' ' -f1-3 /proc/loadavg); $(nproc) CPUs, $(lscpu | sed -n 's/^Model name: *//p')"
-"$work/place_bind" "$@" >"$work/rounds"
+"$work/place_bind" build/hone "$@" >"$work/rounds"
 echo "load after:  $(cut -d' ' -f1-3 /proc/loadavg)"
 python3 - "$work/rounds" <<'PY'
 import random, statistics as st, sys

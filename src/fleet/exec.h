@@ -4,7 +4,7 @@
 // The command stays in our process group, so that a terminal's Ctrl-C and Ctrl-Z reach it as ever; signals
 // that somebody sends to us alone are passed on. Its standard streams are ours and are not touched, unless
 // its progress is to be read: then output goes through a pipe of ours, unchanged.
-// Cards are read by a thread of its own: a driver call that hangs delays neither signals nor output.
+// Cards are read by threads of their own: a driver call that hangs delays neither signals nor output.
 #ifndef HN_FLEET_EXEC_H
 #define HN_FLEET_EXEC_H
 #include "fleet/span.h"
@@ -41,7 +41,7 @@ typedef struct hn_exec_result {
     double units;                // by progress, NAN = not asked or none seen
     hn_span *spans;              // owned, one a watched device
     int span_count;
-    bool stuck; // the driver did not answer at the end: spans are empty
+    bool stuck; // the driver stopped answering (which spans say): the probe must not be closed
 } hn_exec_result;
 
 // Fails for what is ours (HONE_ERR_USAGE for a bad expression, HONE_ERR_IO for pipes, fork); a command that

@@ -17,6 +17,7 @@ void hn_exec_totals_make(const hn_exec_result *result, double units, hn_exec_tot
             t.complete = false;
             continue;
         }
+        t.complete &= !s->stuck && !s->lost;
         t.joules = (t.devices ? t.joules : 0) + s->energy.joules;
         t.watts = (t.devices ? t.watts : 0) + hn_span_watts(s);
         t.devices++;
@@ -73,6 +74,10 @@ static void device_text(const hn_span *s, hn_str *out) {
         hn_str_printf(out, "%smemory at most ", gap);
         add_bytes(out, used);
         if (!isnan(total)) hn_str_append(out, " of "), add_bytes(out, total);
+        gap = "; ";
+    }
+    if (s->stuck) {
+        hn_str_printf(out, "%sthe driver stopped answering after %.1f s", gap, hn_span_seconds(s));
         gap = "; ";
     }
     if (s->lost) hn_str_printf(out, "%sfell off the bus", gap);
@@ -138,15 +143,14 @@ void hn_exec_text(const hn_exec_request *request, const hn_exec_result *r, const
     if (r->peak_tree_bytes >= 0) add_bytes(out, (double)r->peak_tree_bytes), hn_str_append(out, " in all, ");
     add_bytes(out, (double)r->peak_process_bytes);
     hn_str_append(out, " in one process\n");
-    if (r->stuck) hn_str_append(out, "  the driver did not answer: cards were not measured\n");
     for (int i = 0; i < r->span_count; i++) {
         const hn_span *s = &r->spans[i];
-        bool told = !isnan(s->energy.joules) || s->info.kind != HN_DEVICE_HOST;
+        bool told = !isnan(s->energy.joules) || s->info.kind != HN_DEVICE_HOST || s->stuck;
         if (told) device_text(s, out);
     }
     if (t->devices > 1)
         hn_str_printf(out, "  %d cards together: %.1f J, mean %.1f W%s\n", t->devices, t->joules, t->watts,
-                      t->complete ? "" : " (some cards have no energy reading)");
+                      t->complete ? "" : " (not all of every card)");
     findings_text(r, out);
     if (isnan(t->units)) {
         if (request->progress) hn_str_append(out, "  no line of the output matched --progress\n");
@@ -184,6 +188,7 @@ static json_t *device_json(const hn_span *s) {
     json_object_set_new(out, "samples", json_integer(s->samples));
     json_object_set_new(out, "seconds", json_real(hn_span_seconds(s)));
     json_object_set_new(out, "lost", json_boolean(s->lost));
+    json_object_set_new(out, "stuck", json_boolean(s->stuck));
     json_object_set_new(out, "joules", number(s->energy.joules));
     json_object_set_new(out, "energy_method",
                         s->energy.method == HN_ENERGY_NONE ? json_null()

@@ -9,7 +9,7 @@
 typedef struct hn_exec_totals {
     double joules, watts; // of the cards, else of the host; NAN unknown
     int devices;          // that they are the sum of
-    bool complete;        // every card had an energy reading
+    bool complete;        // every card was read to the end
     double units, units_per_second, joules_per_unit;
 } hn_exec_totals;
 // units: given by the user; NAN: those that were seen.

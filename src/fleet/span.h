@@ -26,7 +26,9 @@ typedef struct hn_span {
     int64_t inner_idle_ns;      // idle between two busy times: neither start-up nor end
     int64_t pending_idle_ns;    // state
     int stalls;                 // how often it went idle and came back
-    bool was_busy, lost;
+    bool was_busy;
+    bool lost;  // fell off the bus
+    bool stuck; // the driver stopped answering: what came after is not in here
     int64_t reason_ns[HN_SPAN_REASONS], reason_known_ns;
     hn_span_metric metrics[HN_METRIC_COUNT];
 } hn_span;

@@ -91,6 +91,29 @@ CUDA_VISIBLE_DEVICES=2 "$HONE" exec --source nvml --quiet --json "$dir/r.json" -
 [ "$(json '[x["device"] for x in d["devices"]]')" = "['gpu 2']" ] || fail "visible cards: $(json '[x["device"] for x in d["devices"]]')"
 HONE_FAKE_NVML=init=9 "$HONE" exec --source nvml -- touch "$dir/ran" 2>/dev/null; [ $? = 4 ] && [ ! -e "$dir/ran" ] || fail "a source that was asked for must be there"
 HONE_FAKE_NVML=init=9 "$HONE" exec --quiet -- true || fail "no telemetry is no failure"
+
+# a driver call that hangs costs that card, not the others, nor the exit status; a lost card is named
+HONE_FAKE_NVML=cards=2,hang=1@3 "$HONE" exec --source nvml --json "$dir/r.json" -- sh -c 'sleep 0.8; exit 3' 2>"$dir/err"; [ $? = 3 ] || fail "status beside a stuck card"
+[ "$(json '[x["stuck"] for x in d["devices"]], d["devices"][0]["seconds"] >= 0.7, d["total"]["complete"]')" = "([False, True], True, False)" ] || fail "a stuck card: $(cat "$dir/r.json")"
+grep -q "gpu 1: .*the driver stopped answering" "$dir/err" || fail "a stuck card is not named"
+HONE_FAKE_NVML=cards=2,lost=1@3 "$HONE" exec --source nvml -- sleep 0.5 2>"$dir/err" || fail "a lost card"
+grep -q "gpu 1: .*fell off the bus" "$dir/err" || fail "a lost card is not named: $(cat "$dir/err")"
+
+# cards: the environment is set, a second job gets others, a third is refused, a rank takes them as given
+export HONE_FAKE_NVML=cards=4,idle
+visible='echo $CUDA_VISIBLE_DEVICES'
+cat >"$dir/second" <<EOF2
+$visible
+env -u CUDA_VISIBLE_DEVICES "$HONE" exec --quiet --place --gpus 2 -- sh "$dir/third"
+EOF2
+cat >"$dir/third" <<EOF2
+$visible
+env -u CUDA_VISIBLE_DEVICES "$HONE" exec --quiet --place --gpus 1 -- true || echo full
+EOF2
+got=$("$HONE" exec --quiet --place --gpus 2 -- sh "$dir/second" 2>/dev/null | tr '\n' ' ')
+[ "$got" = "0,1 2,3 full " ] || fail "cards of three jobs: $got"
+got=$(CUDA_VISIBLE_DEVICES=3,2 OMPI_COMM_WORLD_LOCAL_RANK=1 OMPI_COMM_WORLD_LOCAL_SIZE=2 "$HONE" exec --place --gpus 2 -- sh -c "$visible" 2>"$dir/err")
+[ "$got" = 3,2 ] && grep -q "mpirun (Open MPI) has set CUDA_VISIBLE_DEVICES=3,2: left as it is" "$dir/err" || fail "mpirun's cards: $got, $(cat "$dir/err")"
 unset HONE_NVML_LIB HONE_FAKE_NVML
 
 # binding, seen from inside; two jobs at a time do not meet
