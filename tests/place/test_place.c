@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // TEST-TIMEOUT 180
+// TEST-SERIAL: CPU time is bounded.
 // Placement against plain exhaustive search that is written here on its own: every subset, every ring as
 // a permutation, every cut into groups. On the fixtures and on random machines.
 #include "support/test.h"

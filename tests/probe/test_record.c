@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Metric rows, recordings, replay and joules.
+// TEST-SERIAL: replay at pace is measured.
 #include <sys/stat.h>
 #include <unistd.h>
 #include "support/test.h"
