@@ -56,8 +56,11 @@ hn_status hn_cli_parse(hone_error *err, int argc, char **argv, const hn_option *
     return status;
 }
 
+static bool g_progress_drawn;
+
 void hn_cli_progress(const char *what, double done, double total) {
     if (!isatty(STDERR_FILENO)) return;
+    g_progress_drawn = true;
     if (total > 0) {
         int filled = (int)(30 * (done < total ? done / total : 1));
         fprintf(stderr, "\r\033[K%-28.28s [%.*s%*s] %3.0f %%", what, filled,
@@ -70,7 +73,9 @@ void hn_cli_progress(const char *what, double done, double total) {
 }
 
 void hn_cli_progress_end(void) {
-    if (isatty(STDERR_FILENO)) fprintf(stderr, "\r\033[K");
+    // Only a bar of ours is wiped: the line may be another program's (hone exec).
+    if (g_progress_drawn) fprintf(stderr, "\r\033[K");
+    g_progress_drawn = false;
 }
 
 // A full disk behind stdout must not look like success.

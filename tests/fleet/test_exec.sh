@@ -41,6 +41,30 @@ for _ in $(seq 200); do pgrep -P $pid sleep >/dev/null && break; sleep 0.05; don
 kill -TERM $pid; wait $pid; [ $? = 143 ] || fail "a command that does not catch SIGTERM"
 grep -q "ended by signal 15 (SIGTERM)" "$dir/err" || fail "the report comes after SIGTERM too: $(cat "$dir/err")"
 
+# Ctrl-C on a terminal reaches the command once, and its output is all that the terminal shows
+python3 - "$HONE" <<'PY' || fail "terminal"
+import os, pty, sys
+code = """import signal, sys, time
+hits = []
+signal.signal(signal.SIGINT, lambda *_: hits.append(1))
+print('ready', flush=True)
+end = time.time() + 1.2
+while time.time() < end: time.sleep(0.05)
+sys.stdout.write('hits %d, tty %s' % (len(hits), sys.stdout.isatty()))
+sys.exit(5)"""
+pid, fd = pty.fork()
+if pid == 0: os.execv(sys.argv[1], [sys.argv[1], "exec", "--source", "none", "--quiet", "--", "python3", "-c", code])
+out, sent = b"", False
+while True:
+    try: part = os.read(fd, 1000)
+    except OSError: break
+    if not part: break
+    out += part
+    if b"ready" in out and not sent: sent = os.write(fd, b"\x03") == 1
+status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+if (status, out.replace(b"^C", b"")) != (5, b"ready\r\nhits 1, tty True"): sys.exit("%r" % [status, out])
+PY
+
 # usage
 for args in "" "--" "--hz 0 -- true" "--cpus 1 -- true" "--units 0 -- true" "--units 3 --progress x -- true" \
             "--progress ( -- true" "--source moon -- true" "true"; do
