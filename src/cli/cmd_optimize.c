@@ -51,7 +51,9 @@ static void print_result(const hn_optimize_result *r) {
     print_side("result", &r->result);
     printf("\nspeedup %.2fx [%.2f, %.2f], start %.1f -> %.1f ms%s\n", r->total.speedup,
            r->total.speedup_ci[0], r->total.speedup_ci[1], r->baseline.start_ms, r->result.start_ms,
-           r->copied ? "; nothing helped: the output is a copy of the input" : "");
+           r->copied     ? "; nothing helped: the output is a copy of the input"
+           : r->gathered ? "; nothing helped: the output is the input with its external weights"
+                         : "");
 }
 
 static void join_command(hn_str *out, int argc, char **argv) {

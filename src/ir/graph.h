@@ -148,6 +148,7 @@ struct hn_module {
     const char *producer_name, *producer_version, *domain, *doc, *graph_doc;
     int64_t model_version;
     hn_buffer *source;             // the mapped file, kept while weights point into it
+    bool external;                 // as read: weights lie in files beside the model's
 };
 
 // ---- building -----------------------------------------------------------------------------------

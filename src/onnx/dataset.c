@@ -73,12 +73,36 @@ static int64_t column_samples(const hn_dataset *d, const hn_value *input, const 
                                                   : column->shape.dims[0];
 }
 
-static hn_status load_labels(hone_error *err, const char *path, part *p, int64_t rows) {
+// Classes of the first output where its type says it, else INT64_MAX.
+static int64_t class_count(const hn_module *module) {
+    if (module->main->outputs.count == 0) return INT64_MAX;
+    const hn_type *type = &module->main->outputs.data[0]->type;
+    bool scores = type->rank == 2 && hn_dim_is_const(type->dims[1]) && type->dims[1] > 1;
+    return scores ? type->dims[1] : INT64_MAX;
+}
+
+// Labels that cannot be compared are refused: ignoring them would drop the accuracy that the user
+// asked for without a word.
+static hn_status load_labels(hone_error *err, const hn_dataset *d, const char *path, part *p,
+                             int64_t rows) {
     const hn_tensor *labels = hn_npz_get(&p->npz, "labels");
-    if (!labels || !hn_dtype_is_int(labels->dtype) || labels->shape.rank != 1) return HONE_OK;
-    if (labels->shape.dims[0] != rows)
+    for (int i = 0; i < input_count(d->module); i++)
+        if (strcmp(d->module->main->inputs.data[i]->name, "labels") == 0) labels = NULL;
+    if (!labels) return HONE_OK;
+    if (!hn_dtype_is_int(labels->dtype))
+        HN_FAIL(err, HONE_ERR_INPUT, "'%s': labels are %s where class numbers (integers) are due",
+                path, hn_dtype_name(labels->dtype));
+    if (hn_tensor_count(labels) != rows)
         HN_FAIL(err, HONE_ERR_INPUT, "'%s' has %lld labels for %lld rows", path,
-                (long long)labels->shape.dims[0], (long long)rows);
+                (long long)hn_tensor_count(labels), (long long)rows);
+    int64_t classes = class_count(d->module);
+    for (int64_t i = 0; i < rows; i++) {
+        int64_t label = hn_tensor_get_i64(labels, i);
+        if (label < 0 || label >= classes)
+            HN_FAIL(err, HONE_ERR_INPUT, "'%s': label %lld of row %lld is no class: they count from 0%s",
+                    path, (long long)label, (long long)i,
+                    label < 0 ? "" : " and the model has fewer");
+    }
     p->labels = hn_calloc((size_t)rows + 1, sizeof *p->labels);
     if (!p->labels) HN_NOMEM(err, "reading labels");
     for (int64_t i = 0; i < rows; i++)
@@ -104,7 +128,7 @@ static hn_status load_npz(hone_error *err, hn_dataset *d, const char *path, part
         p->columns[i] = column;
         p->count = samples;
     }
-    return load_labels(err, path, p, p->count * d->batch);
+    return load_labels(err, d, path, p, p->count * d->batch);
 }
 
 // ---- ONNX test-data folders ---------------------------------------------------------------------

@@ -439,6 +439,7 @@ static hn_status parse(hone_error *err, hn_onnx_source *source, const hn_onnx_op
     import.module->source = hn_buffer_ref(source->buffer);
     const uint8_t *data = hn_buffer_data(source->buffer);
     hone_status status = import_model(err, &import, (hn_wire){data, data + bytes});
+    import.module->external = source->external.count > 0;
     if (status == HONE_OK) status = finish(err, import.module, import.options);
     if (status != HONE_OK)
         hn_module_free(import.module);

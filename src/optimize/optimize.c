@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The main job's loop: baseline, strategies, verdicts, confirmation, output.
 #include "optimize/optimize_int.h"
+#include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <sha2.h>
+#include <stdlib.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 static const hn_strategy k_strategies[] = {
 #define HN_STRATEGY(name, lossy, needs_data, optimises, doc)                                       \
@@ -238,23 +242,100 @@ static hn_status copy_file(hone_error *err, const char *from, const char *to) {
     return status;
 }
 
+// Where the result waits until it is confirmed: a folder of its own beside the output. Until then
+// what stands at the output's name, which may be the input, is not touched.
+typedef struct stage {
+    char target[PATH_MAX];
+    hn_str folder, model, data;
+} stage;
+
+static hn_status stage_open(hone_error *err, const char *out_path, stage *s) {
+    HN_TRY(hn_file_target(err, out_path, s->target));
+    const char *slash = strrchr(s->target, '/'), *base = slash ? slash + 1 : s->target;
+    hn_str_append_n(&s->folder, s->target, (size_t)(base - s->target));
+    hn_str_append(&s->folder, ".hone-XXXXXX");
+    if (s->folder.failed) HN_NOMEM(err, "writing the result");
+    if (!mkdtemp(s->folder.data)) {
+        int code = errno;
+        s->folder.length = 0; // nothing to remove
+        HN_FAIL(err, HONE_ERR_IO, "cannot create '%s': %s", out_path, strerror(code));
+    }
+    hn_temporary_add(s->folder.data);
+    hn_str_printf(&s->model, "%s/%s", s->folder.data, base);
+    hn_str_printf(&s->data, "%s.data", hn_str_get(&s->model));
+    if (s->model.failed || s->data.failed) HN_NOMEM(err, "writing the result");
+    hn_temporary_add(s->model.data);
+    hn_temporary_add(s->data.data);
+    return HONE_OK;
+}
+
+// The weights first: a model is never seen without them.
+static hn_status stage_commit(hone_error *err, const stage *s) {
+    char data[PATH_MAX + 8];
+    snprintf(data, sizeof data, "%s.data", s->target);
+    bool has_data = access(s->data.data, F_OK) == 0;
+    if ((has_data && rename(s->data.data, data) != 0) || rename(s->model.data, s->target) != 0)
+        HN_FAIL(err, HONE_ERR_IO, "cannot write '%s': %s", s->target, strerror(errno));
+    return HONE_OK;
+}
+
+static void stage_close(stage *s) {
+    hn_str *const names[] = {&s->model, &s->data, &s->folder};
+    for (size_t i = 0; i < HN_COUNT_OF(names); i++) {
+        if (names[i]->length && !names[i]->failed) {
+            (void)!(names[i] == &s->folder ? rmdir(names[i]->data) : unlink(names[i]->data));
+            hn_temporary_forget(names[i]->data);
+        }
+        hn_str_free(names[i]);
+    }
+}
+
+static bool folder_of(const char *path, struct stat *out_info) {
+    char folder[PATH_MAX];
+    const char *slash = strrchr(path, '/');
+    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) + 1 : 1, slash ? path : ".");
+    return stat(folder, out_info) == 0;
+}
+
+// A byte copy finds its external weights only in the folder that it came from.
+static bool copy_works(const hn_optimizer *o) {
+    struct stat from, to;
+    if (!o->original->external) return true;
+    return folder_of(o->options->model_path, &from) && folder_of(o->options->out_path, &to) &&
+           from.st_dev == to.st_dev && from.st_ino == to.st_ino;
+}
+
+static hn_status confirm(hone_error *err, hn_optimizer *o, const char *path);
+
 static hn_status write_output(hone_error *err, hn_optimizer *o) {
+    hn_optimize_result *r = o->result;
     bool any = false;
-    for (int i = 0; i < o->result->verdict_count; i++)
-        any = any || o->result->verdicts[i].kept;
-    o->result->copied = !any;
-    if (!any) return copy_file(err, o->options->model_path, o->options->out_path);
-    return hn_onnx_save(err, o->current, o->options->out_path);
+    for (int i = 0; i < r->verdict_count; i++)
+        any = any || r->verdicts[i].kept;
+    r->copied = !any && copy_works(o);
+    r->gathered = !any && !r->copied;
+    if (r->copied) {
+        HN_TRY(confirm(err, o, o->options->model_path));
+        return copy_file(err, o->options->model_path, o->options->out_path);
+    }
+    stage s = {.folder = {0}};
+    hone_status status = stage_open(err, o->options->out_path, &s);
+    if (status == HONE_OK) status = hn_onnx_save(err, any ? o->current : o->original, s.model.data);
+    if (status == HONE_OK) status = confirm(err, o, s.model.data);
+    if (status == HONE_OK) status = stage_commit(err, &s);
+    stage_close(&s);
+    return status;
 }
 
 // What was written is read back, run over the gate's data and timed against the input model.
-static hn_status confirm(hone_error *err, hn_optimizer *o) {
+static hn_status confirm(hone_error *err, hn_optimizer *o, const char *path) {
     hn_module *module = NULL;
     hn_session *session = NULL;
     hn_optimize_result *r = o->result;
+    hn_optimizer_progress(o, "confirming", 0.95);
     char why[200];
     hn_onnx_options load = {.keep_unknown = false};
-    hone_status status = hn_onnx_load(err, o->options->out_path, &load, &module);
+    hone_status status = hn_onnx_load(err, path, &load, &module);
     if (status == HONE_OK) status = hn_gate_session(err, &o->gate, module, &session);
     if (status == HONE_OK)
         status = hn_gate_accuracy(err, &o->gate, session, HN_SPLIT_GATE, 0, &r->result.accuracy);
@@ -269,7 +350,7 @@ static hn_status confirm(hone_error *err, hn_optimizer *o) {
     if (status == HONE_OK) status = hn_gate_start_pair(err, &o->gate, o->original, module, &start);
     if (status == HONE_OK) {
         fill_side(&o->gate, &r->total.b, session, &r->result);
-        r->result.file_bytes = file_bytes(o->options->out_path);
+        r->result.file_bytes = file_bytes(path);
         r->result.start_ms = start.b.p50_ms;
         r->baseline.start_ms = start.a.p50_ms;
     }
@@ -347,8 +428,6 @@ static hn_status run(hone_error *err, hn_optimizer *o) {
     HN_TRY(hn_gate_session(err, &o->gate, o->current, &o->current_session));
     HN_TRY(try_all(err, o));
     HN_TRY(write_output(err, o));
-    hn_optimizer_progress(o, "confirming", 0.95);
-    HN_TRY(confirm(err, o));
     r->decisions = json_dumps(o->decisions, JSON_INDENT(1) | JSON_SORT_KEYS);
     if (!r->decisions) HN_NOMEM(err, "recording decisions");
     return HONE_OK;

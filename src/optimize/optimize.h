@@ -62,6 +62,7 @@ typedef struct hn_optimize_result {
     int64_t model_params;
     char *decisions;          // JSON text, owned
     bool copied;              // nothing was kept: the output is a byte copy
+    bool gathered;            // nothing was kept: the output is the input with its external weights
 } hn_optimize_result;
 
 typedef struct hn_optimize_options {

@@ -44,6 +44,45 @@ opt -o "$dir/c.onnx" --only int8 >"$dir/out" 2>&1 || fail "optimize without data
 grep -q 'not tried: no calibration data' "$dir/out" || fail "no word on missing data"
 cmp "$model" "$dir/c.onnx" || fail "nothing kept, yet the output is no copy"
 
+# Weights in a file of their own: nothing kept and another folder, the output has them inside; a copy
+# of the model file alone could not be loaded there.
+python3 - "$dir" <<'PY' || exit 1
+import os, struct, sys
+def field(n, data): # length-delimited or varint
+    if isinstance(data, int): return bytes([n << 3, data])
+    data = data.encode() if isinstance(data, str) else data
+    assert len(data) < 128 * 128
+    size = bytes([len(data)]) if len(data) < 128 else bytes([len(data) & 127 | 128, len(data) >> 7])
+    return bytes([n << 3 | 2]) + size + data
+def value(name): # float32, 4 x 4
+    dims = field(1, field(1, 4)) * 2
+    return field(1, name) + field(2, field(1, field(1, 1) + field(2, dims)))
+weight = bytes([8, 4, 8, 4]) + field(2, 1) + field(8, "w") + field(13, field(1, "location") + field(2, "w.data")) + bytes([14 << 3, 1])
+node = field(1, "x") + field(1, "w") + field(2, "y") + field(4, "MatMul")
+graph = field(1, node) + field(2, "g") + field(5, weight) + field(11, value("x")) + field(12, value("y"))
+os.makedirs(f"{sys.argv[1]}/far")
+open(f"{sys.argv[1]}/ext.onnx", "wb").write(field(1, 8) + field(7, graph) + field(8, field(2, 13)))
+open(f"{sys.argv[1]}/w.data", "wb").write(struct.pack("<16f", *range(16)))
+PY
+"$HONE" optimize "$dir/ext.onnx" -o "$dir/far/ext.onnx" --seconds 0.05 >"$dir/out" 2>&1 || fail "external data: $(cat "$dir/out")"
+grep -q 'the input with its external weights' "$dir/out" || fail "no word on the weights: $(cat "$dir/out")"
+"$HONE" run "$dir/far/ext.onnx" >/dev/null || fail "the output does not run"
+[ "$(ls -A "$dir/far")" = ext.onnx ] || fail "left beside the output: $(ls -A "$dir/far")"
+
+# Labels that are no classes of the model are refused: ignored, they would drop the metric unsaid.
+python3 - "$dir" <<'PY' || exit 1
+import struct, sys, zipfile
+def npy(descr, shape, raw):
+    head = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape!r}, }}"
+    head += " " * (-(len(head) + 11) % 64) + "\n"
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head.encode() + raw
+for name, labels in {"beyond": npy("<i8", (1,), struct.pack("<q", 10)), "below": npy("<i8", (1,), struct.pack("<q", -1)),
+                     "real": npy("<f4", (1,), struct.pack("<f", 1))}.items():
+    with zipfile.ZipFile(f"{sys.argv[1]}/{name}.npz", "w") as z:
+        z.writestr("image.npy", npy("<f4", (1, 1, 28, 28), bytes(784 * 4)))
+        z.writestr("labels.npy", labels)
+PY
+
 # Errors: right status, one sentence, no output file.
 expect() { # status, then arguments
     local want=$1 got
@@ -53,13 +92,14 @@ expect() { # status, then arguments
     [ $got = "$want" ] || fail "exit $got where $want is due: $* ($(cat "$dir/err"))"
     [ "$(wc -l <"$dir/err")" = 1 ] || fail "not one sentence: $(cat "$dir/err")"
     [ ! -e "$dir/none.onnx" ] || fail "an output file was left by: $*"
-    ! ls "$dir"/none.onnx.tmp* >/dev/null 2>&1 || fail "a temporary file was left by: $*"
+    ! ls -d "$dir"/.hone-* >/dev/null 2>&1 || fail "a temporary file was left by: $*"
 }
 expect 2 "$model"
 expect 2 "$model" -o "$dir/none.onnx" --objective beauty
 expect 2 "$model" -o "$dir/none.onnx" --budget 0
 expect 3 "$model" -o "$dir/none.onnx" --data "$dir/other.npz"
 expect 3 "$model" -o "$dir/none.onnx" --data "$dir/missing.npz"
+for labels in beyond below real; do expect 3 "$model" -o "$dir/none.onnx" --data "$dir/$labels.npz"; done
 expect 3 "$dir/data.npz" -o "$dir/none.onnx"
 expect 3 "$model" -o "$dir/none.onnx" --replay "$dir/data.npz"
 jq '.model.sha256 = "0"' "$dir/r/report.json" >"$dir/wrong.json"
