@@ -3,6 +3,7 @@
 #include "cli/load.h"
 #include "ir/compare.h"
 #include <dirent.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 
@@ -86,7 +87,7 @@ static hn_status walk(hone_error *err, check_args *a, const char *folder, int de
     char path[4096];
     struct stat info;
     DIR *dir = opendir(folder);
-    if (!dir) HN_FAIL(err, HONE_ERR_INPUT, "cannot read the folder '%s'", folder);
+    if (!dir) HN_FAIL(err, HONE_ERR_INPUT, "cannot read the folder '%s': %s", folder, strerror(errno));
     hn_arena arena = {0};
     HN_VEC(char *) folders = {0};
     bool has_data = false;

@@ -22,13 +22,15 @@ static hone_status find_cards(hone_error *err, const hn_place_machine *machine, 
     return HONE_OK;
 }
 
+#define UNSET INT64_MIN
+
 hone_status hn_cmd_place(hone_error *err, int argc, char **argv, int *out_exit) {
-    int64_t cards = 1, nics = 0, cpus = 0, tp = 0, pp = 0, dp = 0, top = 4;
+    int64_t cards = UNSET, nics = 0, cpus = 0, tp = 0, pp = 0, dp = 0, top = 4;
     double memory_gib = 0;
     bool json = false, explain = false, share = false, mig = false, any_cpu = false;
     const char *busy = NULL, *only = NULL, *path = NULL;
     const hn_option options[] = {
-        {"gpus", "N", HN_OPT_I64, &cards, "cards that the job needs (1)"},
+        {"gpus", "N", HN_OPT_I64, &cards, "cards that the job needs (1, or those of its shape)"},
         {"nics", "N", HN_OPT_I64, &nics, "network adapters that it needs; 0: it stays on this host"},
         {"cpus", "N", HN_OPT_I64, &cpus, "CPUs that it needs in all; 0: those local to its cards"},
         {"memory-gib", "N", HN_OPT_F64, &memory_gib, "free memory needed on each card"},
@@ -48,9 +50,27 @@ hone_status hn_cmd_place(hone_error *err, int argc, char **argv, int *out_exit) 
     int count;
     (void)out_exit;
     HN_TRY(hn_cli_parse(err, argc, argv, options, HN_COUNT_OF(options), &path, 1, &count));
-    if (cards < 1 || cards > 64 || nics < 0 || nics > 256 || cpus < 0 || cpus > 4096 || tp < 0 || tp > 64 ||
-        pp < 0 || pp > 64 || dp < 0 || dp > 64 || top < 1 || memory_gib < 0 || memory_gib > 1e6)
-        HN_FAIL(err, HONE_ERR_USAGE, "a number of the request is negative or beyond any machine");
+    const struct range {
+        const char *name;
+        int64_t value, low, high;
+    } ranges[] = {{"gpus", cards == UNSET ? 1 : cards, 1, HN_PLACE_GPUS_MAX},
+                  {"nics", nics, 0, 256},
+                  {"cpus", cpus, 0, 4096},
+                  {"tp", tp, 0, 64},
+                  {"pp", pp, 0, 64},
+                  {"dp", dp, 0, 64},
+                  {"top", top, 1, INT32_MAX}};
+    for (size_t i = 0; i < HN_COUNT_OF(ranges); i++)
+        if (ranges[i].value < ranges[i].low || ranges[i].value > ranges[i].high)
+            HN_FAIL(err, HONE_ERR_USAGE, "--%s must be from %lld to %lld", ranges[i].name,
+                    (long long)ranges[i].low, (long long)ranges[i].high);
+    if (memory_gib < 0 || memory_gib > 1e6)
+        HN_FAIL(err, HONE_ERR_USAGE, "--memory-gib must be from 0 to 1000000");
+    if (cards == UNSET) // the shape says it where --gpus does not
+        cards = (tp ? tp : 1) * (pp ? pp : 1) * (dp ? dp : 1);
+    if (cards > HN_PLACE_GPUS_MAX)
+        HN_FAIL(err, HONE_ERR_USAGE, "the shape has %lld cards, one machine at most %d",
+                (long long)cards, HN_PLACE_GPUS_MAX);
     hn_place_machine machine = {0};
     if (count) HN_TRY(hn_place_machine_read(err, path, &machine));
     else HN_TRY(hn_place_machine_live(err, &machine));

@@ -17,6 +17,7 @@ static void describe(const hn_value *value, const hn_tensor *t) {
     hn_shape_print(&text, &t->shape);
     double low = INFINITY, high = -INFINITY, sum = 0;
     int64_t nan = 0, count = hn_tensor_count(t);
+    if (t->dtype == HN_STRING) count = 0; // no numbers
     for (int64_t i = 0; i < count; i++) {
         double v = hn_tensor_get_f64(t, i);
         if (isnan(v)) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Entry point of `hone`: finds the command's row, prints errors, maps statuses to exit codes.
 #include "cli/cli.h"
+#include "probe/cpu.h"
 #include <signal.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -50,6 +51,7 @@ hn_status hn_cli_parse(hone_error *err, int argc, char **argv, const hn_option *
     }
     hone_status status = hn_options_parse(err, argc, argv, options, option_count, positional,
                                           max_positional, out_positional_count);
+    if (status == HONE_OK) status = hn_cpu_isa_check(err);
     if (status == HONE_OK && hn_config_get()->threads > 0)
         hn_parallel_set_threads((int)hn_config_get()->threads);
     hn_log_set_sink(log_to_stderr, NULL, (hn_log_level)hn_config_get()->log_level);

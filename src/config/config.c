@@ -2,6 +2,7 @@
 // Settings and options: see config.h.
 #include "config/config.h"
 #include "base/check.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -122,7 +123,9 @@ static hone_status store_option(hone_error *err, const hn_option *option, const 
             HN_FAIL(err, HONE_ERR_USAGE, "%s: '%s' is not a whole number", shown, text);
         return HONE_OK;
     case HN_OPT_F64:
-        if (!hn_parse_f64((hn_slice){text, strlen(text)}, option->target))
+        // No option has a use for NaN or infinity, and NaN slips through range checks.
+        if (!hn_parse_f64((hn_slice){text, strlen(text)}, option->target) ||
+            !isfinite(*(double *)option->target))
             HN_FAIL(err, HONE_ERR_USAGE, "%s: '%s' is not a number", shown, text);
         return HONE_OK;
     case HN_OPT_STR: *(const char **)option->target = text; return HONE_OK;

@@ -10,6 +10,22 @@ static void list_cards(const hn_place_machine *m, uint64_t cards, hn_str *out) {
     }
 }
 
+// A path that is not in the source ranks last, as 0; it is not shown as a speed.
+static void speed(hn_str *out, const char *what, int hundredths) {
+    if (hundredths > 0) hn_str_printf(out, "%s %g GB/s", what, hundredths / 100.0);
+    else hn_str_printf(out, "%s unknown", what);
+}
+
+static bool nodes_known(const hn_place_machine *m, uint64_t cards) {
+    for (; cards; cards &= cards - 1)
+        if (m->gpus.data[__builtin_ctzll(cards)].numa < 0) return false;
+    return true;
+}
+
+static json_t *speed_json(const hn_place_request *q, int hundredths) {
+    return q->cards > 1 && hundredths > 0 ? json_real(hundredths / 100.0) : json_null();
+}
+
 static void choice_line(const hn_place_machine *m, const hn_place_request *q, const hn_place_choice *c,
                         hn_str *out) {
     hn_str cards = {0};
@@ -17,11 +33,14 @@ static void choice_line(const hn_place_machine *m, const hn_place_request *q, co
     hn_str_printf(out, "{%s}", hn_str_get(&cards));
     hn_str_free(&cards);
     if (q->cards > 1) {
-        if (q->tp != 1) hn_str_printf(out, "  slowest path %g GB/s", c->score.worst_link / 100.0);
-        hn_str_printf(out, "%s ring %g GB/s", q->tp != 1 ? "," : " ", c->score.ring / 100.0);
+        if (q->tp != 1) speed(out, "  slowest path", c->score.worst_link);
+        speed(out, q->tp != 1 ? ", ring" : "  ring", c->score.ring);
     }
     if (q->nics) hn_str_printf(out, ", adapters at distance %d", c->score.nic_distance);
-    hn_str_printf(out, ", %d NUMA node%s", c->score.nodes, c->score.nodes == 1 ? "" : "s");
+    if (nodes_known(m, c->cards))
+        hn_str_printf(out, ", %d NUMA node%s", c->score.nodes, c->score.nodes == 1 ? "" : "s");
+    else
+        hn_str_append(out, ", NUMA nodes unknown");
     if (c->score.busy) hn_str_printf(out, ", %d in use", c->score.busy);
     if (c->score.cpu_shortage) hn_str_printf(out, ", %d CPUs short", c->score.cpu_shortage);
     hn_str_append(out, "\n");
@@ -117,10 +136,10 @@ static json_t *choice_json(const hn_place_machine *m, const hn_place_request *q,
     char reason[160];
     json_t *out = json_object();
     json_object_set_new(out, "gpus", cards_json(m, c->cards));
-    json_object_set_new(out, "worst_link_gbs", json_real(c->score.worst_link / 100.0));
-    json_object_set_new(out, "ring_gbs", json_real(c->score.ring / 100.0));
-    json_object_set_new(out, "nic_distance", json_integer(c->score.nic_distance));
-    json_object_set_new(out, "numa_nodes", json_integer(c->score.nodes));
+    json_object_set_new(out, "worst_link_gbs", speed_json(q, q->tp == 1 ? 0 : c->score.worst_link));
+    json_object_set_new(out, "ring_gbs", speed_json(q, c->score.ring));
+    json_object_set_new(out, "nic_distance", q->nics ? json_integer(c->score.nic_distance) : json_null());
+    json_object_set_new(out, "numa_nodes", nodes_known(m, c->cards) ? json_integer(c->score.nodes) : json_null());
     json_object_set_new(out, "busy", json_integer(c->score.busy));
     json_object_set_new(out, "cpu_shortage", json_integer(c->score.cpu_shortage));
     json_object_set_new(out, "left_gbs", json_real((double)c->score.left_sum / 100));

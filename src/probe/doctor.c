@@ -113,7 +113,6 @@ static hone_status open_cards(hone_error *err, hn_doctor *doctor, const char *so
 }
 
 hn_status hn_doctor_run(hone_error *err, const hn_doctor_options *options, hn_doctor *out_doctor) {
-    HN_TRY(hn_cpu_isa_check(err));
     hn_doctor doctor = {.cpu = *hn_cpu_get()};
     hone_status status = open_cards(err, &doctor, options->source);
     const char *source = options->source ? options->source : "";

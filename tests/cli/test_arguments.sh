@@ -53,8 +53,8 @@ done
 expect 2 "NAME=FILE" run "$model" --input image
 expect 3 "cannot open" run "$model" --input image="$work/none.npy"
 for seconds in 0 -1 nan inf; do
-    expect 2 "seconds must be" bench "$model" --seconds $seconds
-    expect 2 "seconds must be" optimize "$model" -o "$work/o.onnx" --seconds $seconds
+    expect 2 "seconds" bench "$model" --seconds $seconds
+    expect 2 "seconds" optimize "$model" -o "$work/o.onnx" --seconds $seconds
 done
 expect 3 "cannot open" bench "$model" --vs "$work/none"
 expect 2 "needs MODEL and -o OUT" optimize "$model"
@@ -71,6 +71,23 @@ for command in topo place nccl; do
     expect 3 "." $command "$work/text"
 done
 expect 2 "at least one DIR" check
+# Numbers: NaN and infinity are none; each option names its own range.
+expect 2 "'nan' is not a number" place "$work/none" --memory-gib nan
+expect 2 "'inf' is not a number" inspect "$model" --balance inf
+expect 2 "--gpus must be from 1 to 64" place "$work/none" --gpus 0
+expect 2 "--top must be from 1" place "$work/none" --top 0
+expect 2 "no instruction set level" run "$model" --isa sse9
+HONE_ISA=sse9 expect 2 "no instruction set level" inspect "$model"
+# A device, a pipe or a link in the output's place stays what it is.
+mkfifo "$work/pipe"
+expect 5 "device, pipe or socket" optimize "$model" -o "$work/pipe"
+[ -p "$work/pipe" ] || { echo "the pipe was replaced"; bad=1; }
+rm "$work/pipe"
+for sink in "help" "help topo" "version"; do
+    code=0
+    "$HONE" $sink >/dev/full 2>"$work/err" || code=$?
+    [ $code = 5 ] || { echo "hone $sink to a full disk: exit $code"; bad=1; }
+done
 expect 3 "cannot read the folder" check "$work/none"
 expect 2 "needs -o FILE" record
 expect 2 "is none of gres, check" slurm nonsense
