@@ -133,7 +133,7 @@ static hn_status scratch_node(hone_error *err, hn_module *scratch, const hn_node
     made->post_count = node->post_count;
     made->base_input_count = node->post_count ? node->base_input_count : 0;
     for (int i = 0; i < node->output_count; i++)
-        if (!node->outputs[i]) made->outputs[i] = NULL;
+        if (!node->outputs[i]) hn_node_set_output(made, i, NULL);
     *out_node = made;
     return HONE_OK;
 }

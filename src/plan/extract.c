@@ -106,7 +106,7 @@ static hn_status copy_node(hone_error *err, copier *c, const hn_node *from, hn_g
     for (int i = 0; i < from->output_count; i++) {
         hn_value *old = from->outputs[i];
         if (!old) {
-            node->outputs[i] = NULL;
+            hn_node_set_output(node, i, NULL);
             continue;
         }
         hn_value *made = node->outputs[i];

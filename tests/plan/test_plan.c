@@ -282,6 +282,21 @@ static void packing_never_overlaps_live_blocks(void **state) {
     assert_false(hn_memory_plan(huge, 2, &total));
 }
 
+// 0 * index of the largest element: a node whose first output is absent.
+static hn_value *nothing_of_top(hn_graph *graph, hn_value *x) {
+    hn_tensor one;
+    assert_int_equal(hn_tensor_new(NULL, HN_I64, &(hn_shape){1, {1}}, &one), HONE_OK);
+    ((int64_t *)one.data)[0] = 1;
+    hn_value *in[] = {x, hn_graph_add_constant(graph, "", &one)};
+    hn_node *top = hn_node_make(graph, NULL, hn_op_find("", "TopK"), in, 2, 2);
+    hn_node_set_output(top, 0, NULL);
+    hn_node *cast = hn_node_make(graph, NULL, hn_op_find("", "Cast"), &top->outputs[1], 1, 1);
+    assert_true(hn_node_set_int(cast, "to", HN_F32));
+    assert_int_equal(hn_infer_node(NULL, top), HONE_OK);
+    assert_int_equal(hn_infer_node(NULL, cast), HONE_OK);
+    return op(graph, "Mul", cast->outputs[0], hn_graph_add_const_f32(graph, 0), NULL);
+}
+
 // x -> if (sum > 0) x * 2 else x - 1, the branches capturing x.
 static void if_runs_the_taken_branch(void **state) {
     (void)state;
@@ -298,6 +313,7 @@ static void if_runs_the_taken_branch(void **state) {
     for (int k = 0; k < 2; k++) {
         hn_graph *sub = hn_graph_new(module, branch);
         hn_value *r = op(sub, k ? "Sub" : "Mul", x, hn_graph_add_const_f32(sub, k ? 1.f : 2.f), NULL);
+        if (k) r = op(sub, "Add", r, nothing_of_top(sub, x), NULL);
         assert_true(hn_graph_add_output(sub, r));
         hn_attr *attr = hn_node_add_attr(branch, k ? "else_branch" : "then_branch", HN_ATTR_GRAPH);
         attr->graph = sub;
