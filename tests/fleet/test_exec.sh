@@ -147,10 +147,10 @@ exec_none --quiet --place --cpus 1 --json "$dir/r.json" -- python3 -c "${show/\%
 [ "$(python3 -c "print(len($(cat "$dir/a")))")" = 1 ] || fail "one CPU: $(cat "$dir/a")"
 [ "[$(json 'd["place"]["cpus"]')]" = "$(cat "$dir/a")" ] || fail "JSON of the place"
 if [ "$allowed" -ge 2 ]; then
-    "$HONE" exec --source none --quiet --place --cpus 1 -- python3 -c "${show/\%s/30}" >"$dir/a" & one=$!
-    for _ in $(seq 100); do [ -s "$dir/a" ] && break; sleep 0.05; done
+    "$HONE" exec --source none --quiet --place --cpus 1 -- python3 -c "${show/\%s/30}" >"$dir/one" & one=$!
+    for _ in $(seq 400); do [ -s "$dir/one" ] && break; sleep 0.05; done
     exec_none --quiet --place --cpus 1 -- python3 -c "${show/\%s/0}" >"$dir/b" || fail "second job"
-    [ -s "$dir/a" ] && [ -s "$dir/b" ] && [ "$(cat "$dir/a")" != "$(cat "$dir/b")" ] || fail "two jobs on $(cat "$dir/a" "$dir/b")"
+    [ -s "$dir/one" ] && [ -s "$dir/b" ] && [ "$(cat "$dir/one")" != "$(cat "$dir/b")" ] || fail "two jobs on $(cat "$dir/one" "$dir/b")"
     exec_none --quiet --place --cpus "$allowed" -- touch "$dir/ran" 2>"$dir/err"; [ $? = 1 ] && [ ! -e "$dir/ran" ] || fail "a machine too full"
     kill $one; wait $one 2>/dev/null
 fi
