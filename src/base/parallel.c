@@ -41,10 +41,10 @@ static void init_once(void) {
     cpu_set_t set;
     if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0) g_max = CPU_COUNT(&set);
     g_threads = g_max;
-    // About 20 microseconds of spinning (a turn is a pause, 17 ns on Sapphire Rapids): bridges the gap
-    // between two steps of a plan, not an idle application. libgomp's default is about 8 ms. Long
-    // spinning ruins shared CPUs: docs/notes/float32-vs-onnxruntime.md.
-    setenv("GOMP_SPINCOUNT", "1000", 0);
+    // 10,000 turns of 17 ns (a pause on Sapphire Rapids) bridge the gap between two steps of a plan,
+    // not an idle application; libgomp's default is about 8 ms. Best on quiet CPUs, bad on shared
+    // ones, where 100 is right: docs/notes/float32-vs-onnxruntime.md.
+    setenv("GOMP_SPINCOUNT", "10000", 0);
     void *library = dlopen("libgomp.so.1", RTLD_NOW | RTLD_GLOBAL);
     if (!library) return;
     *(void **)&g_omp_thread_num = symbol(library, "omp_get_thread_num");
