@@ -3,6 +3,11 @@
 //
 // A model is immutable after loading and may be shared by sessions in several threads. A session
 // belongs to one thread at a time. Handles are freed with their _free function, which takes NULL.
+//
+// Threads: the caller's and helpers that the library starts at need; they block all signals, sleep
+// when idle, and are made again after fork(). oneDNN's OpenMP regions run on them too, if the library
+// is the first to load oneDNN; no other OpenMP user of the process is affected. HONE_EXECUTOR=libgomp
+// in the environment keeps everything on libgomp instead.
 #ifndef HONE_MODEL_H
 #define HONE_MODEL_H
 #include <stddef.h>

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The public model and session calls: conversions around src/onnx and src/plan.
 #include "hone/model.h"
+#include <pthread.h>
+#include "base/parallel.h"
+#include "base/log.h"
+#include "config/config.h"
 #include "onnx/onnx.h"
 #include "plan/plan.h"
 
@@ -64,8 +68,16 @@ hone_status hone_model_output(const hone_model *model, int index, hone_value_inf
     return HONE_OK;
 }
 
+// The command has chosen before; here the environment alone says what the process wants.
+static void choose_executor(void) {
+    const char *wish = hn_config_env("HONE_EXECUTOR");
+    if (wish && !hn_parallel_choose(wish)) hn_log(HN_LOG_WARN, "HONE_EXECUTOR: '%s' is neither own nor libgomp", wish);
+}
+
 hone_status hone_session_new(const hone_model *model, const hone_session_options *options,
                              hone_session **out_session, hone_error *error) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, choose_executor);
     hone_session *session = hn_calloc(1, sizeof *session);
     if (!session) HN_NOMEM(error, "making a session");
     session->model = model;

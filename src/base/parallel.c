@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The executor: see parallel.h.
+// Loops over several cores: see parallel.h.
 #include "base/parallel.h"
-#include "base/check.h"
 #include <dlfcn.h>
 #include <pthread.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
+#include "base/check.h"
+#include "base/team.h"
 
 #if defined(__SANITIZE_THREAD__)
 #define HN_TSAN 1
@@ -25,67 +28,117 @@ void __tsan_release(void *addr);
 #define TSAN_RELEASE(p) ((void)(p))
 #endif
 
+typedef struct executor {
+    const char *name;
+    void (*run)(hn_team_fn fn, void *data, int parts); // NULL: there is none
+    int (*part)(void);
+    int (*parts)(void); // may be fewer than were asked for
+    void (*set_threads)(int threads);
+} executor;
+
+// ---- libgomp ------------------------------------------------------------------------------------
 // GNU OpenMP's entry point for a parallel region; stable ABI since GCC 4.9.
 static void (*g_gomp_parallel)(void (*fn)(void *), void *data, unsigned threads, unsigned flags);
-static int (*g_omp_thread_num)(void);
-static int (*g_omp_num_threads)(void);
-static void (*g_omp_set_num_threads)(int);
-static pthread_once_t g_once = PTHREAD_ONCE_INIT;
-static int g_threads;
-static int g_max = 1;
-static _Thread_local int t_inside; // a region of ours runs on this thread
 
-static void *symbol(void *library, const char *name) { return dlsym(library, name); }
+static void gomp_run(hn_team_fn fn, void *data, int parts) {
+    TSAN_RELEASE(data);
+    g_gomp_parallel(fn, data, (unsigned)parts, 0);
+    TSAN_ACQUIRE((char *)data + 1);
+}
+
+static executor g_gomp = {.name = "libgomp"};
+
+static void load_gomp(void) {
+    // 10,000 turns of 17 ns (a pause on Sapphire Rapids) bridge the gap between two steps of a plan,
+    // not an idle application; libgomp's default is about 8 ms.
+    setenv("GOMP_SPINCOUNT", "10000", 0);
+    void *library = dlopen("libgomp.so.1", RTLD_NOW | RTLD_GLOBAL);
+    if (!library) return;
+    *(void **)&g_gomp.part = dlsym(library, "omp_get_thread_num");
+    *(void **)&g_gomp.parts = dlsym(library, "omp_get_num_threads");
+    *(void **)&g_gomp.set_threads = dlsym(library, "omp_set_num_threads");
+    *(void **)&g_gomp_parallel = dlsym(library, "GOMP_parallel");
+    if (g_gomp.part && g_gomp.parts && g_gomp.set_threads && g_gomp_parallel) g_gomp.run = gomp_run;
+}
+
+// ---- the choice ---------------------------------------------------------------------------------
+static const executor k_own = {"own", hn_team_run, hn_team_part, hn_team_parts, NULL};
+static const executor *_Atomic g_executor = &k_own;
+static pthread_once_t g_gomp_once = PTHREAD_ONCE_INIT;
+
+static pthread_once_t g_once = PTHREAD_ONCE_INIT;
+static _Atomic int g_threads = 1;
+static int g_max = 1;
+static _Thread_local int t_threads; // what this thread has asked for, 0: nothing
+static _Thread_local int t_inside;  // a region of ours runs on this thread
 
 static void init_once(void) {
     cpu_set_t set;
     if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0) g_max = CPU_COUNT(&set);
     g_threads = g_max;
-    // 10,000 turns of 17 ns (a pause on Sapphire Rapids) bridge the gap between two steps of a plan,
-    // not an idle application; libgomp's default is about 8 ms. Best on quiet CPUs, bad on shared
-    // ones, where 100 is right: docs/notes/float32-vs-onnxruntime.md.
-    setenv("GOMP_SPINCOUNT", "10000", 0);
-    void *library = dlopen("libgomp.so.1", RTLD_NOW | RTLD_GLOBAL);
-    if (!library) return;
-    *(void **)&g_omp_thread_num = symbol(library, "omp_get_thread_num");
-    *(void **)&g_omp_num_threads = symbol(library, "omp_get_num_threads");
-    *(void **)&g_omp_set_num_threads = symbol(library, "omp_set_num_threads");
-    *(void **)&g_gomp_parallel = symbol(library, "GOMP_parallel");
-    if (!g_omp_thread_num || !g_omp_num_threads || !g_omp_set_num_threads) g_gomp_parallel = NULL;
 }
 
-void hn_parallel_init(void) { pthread_once(&g_once, init_once); }
+bool hn_parallel_choose(const char *name) {
+    if (!*name || !strcmp(name, k_own.name)) {
+        g_executor = &k_own;
+        return true;
+    }
+    if (strcmp(name, g_gomp.name) != 0) return false;
+    pthread_once(&g_gomp_once, load_gomp);
+    g_executor = &g_gomp;
+    return true;
+}
+
+const char *hn_parallel_executor(void) { return g_executor->name; }
 
 int hn_parallel_max(void) {
-    hn_parallel_init();
+    pthread_once(&g_once, init_once);
     return g_max;
 }
 
 int hn_parallel_threads(void) {
-    hn_parallel_init();
-    return g_threads;
+    pthread_once(&g_once, init_once);
+    return t_threads ? t_threads : g_threads;
+}
+
+// omp's team size is per calling thread; oneDNN reads it there.
+static void tell_executor(void) {
+    const executor *e = g_executor;
+    if (e->set_threads) e->set_threads(hn_parallel_threads());
+}
+
+static int bounded(int threads) {
+    int max = hn_parallel_max();
+    return threads < 1 ? 1 : threads > max ? max : threads;
 }
 
 void hn_parallel_set_threads(int threads) {
-    hn_parallel_init();
-    g_threads = threads < 1 ? 1 : threads > g_max ? g_max : threads;
-    // omp's default team size is per calling thread; oneDNN reads it there.
-    if (g_omp_set_num_threads) g_omp_set_num_threads(g_threads);
+    g_threads = bounded(threads);
+    tell_executor();
 }
 
+int hn_parallel_use(int threads) {
+    int before = t_threads;
+    t_threads = threads ? bounded(threads) : 0;
+    if (t_threads != before) tell_executor();
+    return before;
+}
+
+// ---- loops --------------------------------------------------------------------------------------
 typedef struct region {
     hn_range_fn fn;
     void *arg;
     int64_t total, parts;
+    const executor *executor;
 } region;
 
 static void run_part(void *data) {
     region *r = data;
     TSAN_ACQUIRE(r);
     // libgomp may grant fewer threads than were asked for: stride over the parts.
-    int64_t team = g_omp_num_threads();
+    int64_t team = r->executor->parts();
     t_inside++;
-    for (int64_t part = g_omp_thread_num(); part < r->parts; part += team) {
+    for (int64_t part = r->executor->part(); part < r->parts; part += team) {
         int64_t base = r->total / r->parts, rest = r->total % r->parts;
         int64_t begin = part * base + hn_min_i64(part, rest);
         r->fn(r->arg, begin, begin + base + (part < rest ? 1 : 0));
@@ -98,12 +151,11 @@ void hn_parallel_for(int64_t total, int64_t grain, hn_range_fn fn, void *arg) {
     if (total <= 0) return;
     if (grain < 1) grain = 1;
     int64_t parts = hn_min_i64(hn_parallel_threads(), hn_max_i64(1, total / grain));
-    if (parts <= 1 || t_inside || !g_gomp_parallel) {
+    const executor *e = g_executor;
+    if (parts <= 1 || t_inside || !e->run) {
         fn(arg, 0, total);
         return;
     }
-    region r = {fn, arg, total, parts};
-    TSAN_RELEASE(&r);
-    g_gomp_parallel(run_part, &r, (unsigned)parts, 0);
-    TSAN_ACQUIRE((char *)&r + 1);
+    region r = {fn, arg, total, parts, e};
+    e->run(run_part, &r, (int)parts);
 }

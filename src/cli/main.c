@@ -52,6 +52,8 @@ hn_status hn_cli_parse(hone_error *err, int argc, char **argv, const hn_option *
     hone_status status = hn_options_parse(err, argc, argv, options, option_count, positional,
                                           max_positional, out_positional_count);
     if (status == HONE_OK) status = hn_cpu_isa_check(err);
+    if (status == HONE_OK && !hn_parallel_choose(hn_config_get()->executor))
+        HN_FAIL(err, HONE_ERR_USAGE, "executor: '%s' is neither own nor libgomp", hn_config_get()->executor);
     if (status == HONE_OK && hn_config_get()->threads > 0)
         hn_parallel_set_threads((int)hn_config_get()->threads);
     hn_log_set_sink(log_to_stderr, NULL, (hn_log_level)hn_config_get()->log_level);

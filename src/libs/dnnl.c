@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loads oneDNN: see dnnl.h. The OpenMP runtime is prepared first, so that oneDNN's threads and ours
-// are one team.
+// Loads oneDNN: see dnnl.h. Its OpenMP regions and our loops are made to run on one set of threads:
+// ours if its slots can be bound, else libgomp's.
 #include "libs/dnnl.h"
-#include "base/check.h"
-#include "base/parallel.h"
+#include <dlfcn.h>
 #include <pthread.h>
+#include <string.h>
+#include "base/check.h"
+#include "base/log.h"
+#include "base/parallel.h"
+#include "libs/openmp.h"
 
 #define HN_SYMBOL(need, result, name, args) HN_LIB_ROW(hn_dnnl, need, name),
 static const hn_lib_symbol k_symbols[] = {
@@ -27,11 +31,24 @@ static hn_dnnl g_table;
 static hn_lib g_lib;
 static bool g_loaded;
 
+// A copy that the process had before us may be at work; it is left as it is.
+static bool is_there_already(void) {
+    void *handle = dlopen(k_names[0], RTLD_NOW | RTLD_NOLOAD);
+    if (handle) dlclose(handle);
+    return handle != NULL;
+}
+
 static hn_status load(hone_error *err) {
-    hn_parallel_init();
+    bool ours = !strcmp(hn_parallel_executor(), "own");
+    bool foreign = ours && is_there_already();
     hn_dnnl table;
     hn_lib lib;
+    if (foreign) hn_parallel_choose("libgomp");
     HN_TRY(hn_lib_open(err, &k_spec, &table, &lib));
+    if (ours && !foreign && !hn_openmp_bind(lib.handle)) {
+        hn_log(HN_LOG_INFO, "oneDNN keeps its own OpenMP: the executor is libgomp");
+        hn_parallel_choose("libgomp");
+    }
     const dnnl_version_t *version = table.dnnl_version();
     if (version->major != 2) {
         int major = version->major, minor = version->minor;

@@ -175,19 +175,23 @@ static hn_status find_plan(hone_error *err, hn_session *session, const hn_tensor
     return HONE_OK;
 }
 
-hn_status hn_session_prepare(hone_error *err, hn_session *session, const hn_tensor *inputs,
-                             int input_count) {
+static hn_status prepare_plan(hone_error *err, hn_session *session, const hn_tensor *inputs,
+                              int input_count) {
     hn_plan *plan;
     HN_TRY(check_inputs(err, session, inputs, input_count, false));
     return find_plan(err, session, inputs, input_count, &plan);
 }
 
-hn_status hn_session_run(hone_error *err, hn_session *session, const hn_tensor *inputs,
-                         int input_count, hn_tensor *outputs, int output_count) {
-    int wanted = (int)session->module->main->outputs.count;
-    if (output_count != wanted)
-        HN_FAIL(err, HONE_ERR_USAGE, "room for %d outputs is given where the model has %d",
-                output_count, wanted);
+hn_status hn_session_prepare(hone_error *err, hn_session *session, const hn_tensor *inputs,
+                             int input_count) {
+    int before = hn_parallel_use(session->options.threads);
+    hone_status status = prepare_plan(err, session, inputs, input_count);
+    hn_parallel_use(before);
+    return status;
+}
+
+static hn_status plan_and_run(hone_error *err, hn_session *session, const hn_tensor *inputs,
+                              int input_count, hn_tensor *outputs) {
     // The plan used last has been checked against these very shapes.
     hn_plan *plan = session->plans;
     if (!plan || !key_matches(plan, inputs, input_count)) {
@@ -196,6 +200,18 @@ hn_status hn_session_run(hone_error *err, hn_session *session, const hn_tensor *
     }
     session->runs++;
     return hn_plan_run(err, session, plan, inputs, outputs);
+}
+
+hn_status hn_session_run(hone_error *err, hn_session *session, const hn_tensor *inputs,
+                         int input_count, hn_tensor *outputs, int output_count) {
+    int wanted = (int)session->module->main->outputs.count;
+    if (output_count != wanted)
+        HN_FAIL(err, HONE_ERR_USAGE, "room for %d outputs is given where the model has %d",
+                output_count, wanted);
+    int before = hn_parallel_use(session->options.threads);
+    hone_status status = plan_and_run(err, session, inputs, input_count, outputs);
+    hn_parallel_use(before);
+    return status;
 }
 
 // ---- what a session says of itself --------------------------------------------------------------
@@ -325,8 +341,8 @@ static hn_status show_output(hone_error *err, const observer *o, const hn_step *
     return status;
 }
 
-hn_status hn_session_observe(hone_error *err, hn_session *session, const hn_tensor *inputs,
-                             int input_count, hn_observe_fn fn, void *user) {
+static hn_status observe(hone_error *err, hn_session *session, const hn_tensor *inputs,
+                         int input_count, hn_observe_fn fn, void *user) {
     HN_TRY(check_inputs(err, session, inputs, input_count, true));
     hn_plan *plan;
     HN_TRY(find_plan(err, session, inputs, input_count, &plan));
@@ -340,4 +356,12 @@ hn_status hn_session_observe(hone_error *err, hn_session *session, const hn_tens
             if (step->node->outputs[i]) HN_TRY(show_output(err, &o, step, i));
     }
     return HONE_OK;
+}
+
+hn_status hn_session_observe(hone_error *err, hn_session *session, const hn_tensor *inputs,
+                             int input_count, hn_observe_fn fn, void *user) {
+    int before = hn_parallel_use(session->options.threads);
+    hone_status status = observe(err, session, inputs, input_count, fn, user);
+    hn_parallel_use(before);
+    return status;
 }

@@ -178,7 +178,8 @@ typedef struct dnnl_build {
     int binary_input[HN_MAX_POST + 1], binary_at[HN_MAX_POST + 1], binary_count;
     dnnl_memory_desc_t binary_md[HN_MAX_POST + 1];
     dnnl_primitive_desc_t pd;
-    int threads_before;
+    bool threads_set;
+    int threads_before; // of hn_parallel_use
 } dnnl_build;
 
 hn_status dnnl_begin(hone_error *err, cpu_state *cpu, const hn_select *what, dnnl_build *out);

@@ -60,7 +60,6 @@ hn_status dnnl_begin(hone_error *err, cpu_state *cpu, const hn_select *what, dnn
     memset(out, 0, sizeof *out);
     out->cpu = cpu;
     out->what = what;
-    out->threads_before = hn_parallel_threads();
     out->kernel = cpu_kernel_new(sizeof *out->kernel, &k_dnnl_ops);
     const hn_dnnl *api = cpu->dnnl;
     if (!out->kernel || api->dnnl_primitive_attr_create(&out->attr) != dnnl_success ||
@@ -82,7 +81,8 @@ static void drop_builders(dnnl_build *b) {
     b->pd = NULL;
     b->ops = NULL;
     b->attr = NULL;
-    if (hn_parallel_threads() != b->threads_before) hn_parallel_set_threads(b->threads_before);
+    if (b->threads_set) hn_parallel_use(b->threads_before);
+    b->threads_set = false;
 }
 
 void dnnl_abandon(dnnl_build *b) {
@@ -113,10 +113,12 @@ void dnnl_dense(dnnl_build *b, dnnl_memory_desc_t *md, int rank, const int64_t *
 #define SERIAL_FLOPS 4e5
 
 void dnnl_threads(dnnl_build *b, double flops) {
-    int threads = b->what->threads > 0 ? b->what->threads : b->threads_before;
+    int threads = b->what->threads > 0 ? b->what->threads : hn_parallel_threads();
     // Some products split their sums by thread; one thread has one order.
     if (flops < SERIAL_FLOPS || b->what->deterministic) threads = 1;
-    if (threads != hn_parallel_threads()) hn_parallel_set_threads(threads);
+    int before = hn_parallel_use(threads);
+    if (!b->threads_set) b->threads_before = before;
+    b->threads_set = true;
 }
 
 // ---- posts --------------------------------------------------------------------------------------
