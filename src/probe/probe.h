@@ -179,8 +179,8 @@ typedef struct hn_event {
 typedef struct hn_probe hn_probe;
 
 // source: "" or "auto" (the cards with the fullest reading that works here; where there is no card,
-// the host), "nvml", "dcgm", "host", "replay:FILE[?speed=X][&loop=1]" (speed 0: every sample is the
-// next row), "text:FILE" (what nvidia-smi, dcgm-exporter and others print). Live sources may be
+// the host), "nvml", "dcgm", "host", "replay:FILE[?speed=X][&loop=1][&cards=N]" (speed 0: every sample is
+// the next row; cards: so many, repeating the recorded ones), "text:FILE" (what nvidia-smi, dcgm-exporter and others print). Live sources may be
 // joined: "nvml+host". Errors: HONE_ERR_USAGE for a source nobody knows, HONE_ERR_UNSUPPORTED where
 // driver or library is absent or no card is there, HONE_ERR_FORMAT, HONE_ERR_IO for files.
 hn_status hn_probe_open(hone_error *err, const char *source, hn_probe **out_probe);

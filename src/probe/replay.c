@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Recordings as a source: replay:FILE[?speed=X][&loop=1].
+// Recordings as a source: replay:FILE[?speed=X][&loop=1][&cards=N].
 //
 // At speed X > 0 the recording's clock runs X times as fast as the real one, and a sample is the
 // newest row up to now. At speed 0 each sample is the device's next row, whoever asks how often.
 // With loop=1 the recording starts again at its end, times and counters going on from where they
 // were. Times of samples are the recording's own, so that joules and rates come out as recorded.
+// With cards=N there are N cards, whatever the recording holds: card k is the recorded card k modulo their
+// number, with an index, bus id and UUID of its own; hosts come behind them.
 #include <pthread.h>
 #include <stdio.h>
 #include "probe/probe.h"
@@ -14,6 +16,7 @@
 #define QUEUE_EVENTS 64
 
 typedef struct lane {
+    int of; // device of the recording
     hn_sample latest;
     bool have, lost;
     double offset[HN_METRIC_COUNT], first[HN_METRIC_COUNT]; // counters: loops
@@ -28,6 +31,7 @@ typedef struct replay {
     pthread_mutex_t lock;
     double speed;
     bool loop, at_end;
+    int64_t cards; // 0 = as recorded
     int64_t origin_ns;    // real clock when the recording's clock was 0
     int loops;            // finished
     int64_t shift_ns;     // added to row times: finished loops
@@ -67,15 +71,53 @@ static hone_status parse_options(hone_error *err, replay *self, const char *text
             self->speed = value;
         else if (hn_slice_eq(item, "loop=1") || hn_slice_eq(item, "loop=0"))
             self->loop = item.data[5] == '1';
-        else
+        else if (hn_slice_starts(item, "cards=") &&
+                 hn_parse_i64((hn_slice){item.data + 6, item.length - 6}, &self->cards) && self->cards >= 1 &&
+                 self->cards <= 64) {
+        } else
             HN_FAIL(err, HONE_ERR_USAGE,
-                    "replay: '%.*s' is no option: speed=X (0 = step by step), loop=1",
+                    "replay: '%.*s' is no option: speed=X (0 = step by step), loop=1, cards=N (1 to 64)",
                     (int)item.length, item.data);
         size_t skip = item.length + (end ? 1 : 0);
         rest.data += skip;
         rest.length -= skip;
     }
     return HONE_OK;
+}
+
+static void add_device(replay *self, int of, int parent, int64_t copy) {
+    if (self->base.device_count == HN_RECORD_DEVICES_MAX) return;
+    int device = self->base.device_count++;
+    hn_device_info *info = &self->base.devices[device];
+    self->lanes[device].of = of;
+    *info = hn_record_devices(self->record)[of];
+    if (copy < 0) return;
+    info->parent = parent;
+    if (info->kind == HN_DEVICE_GPU) info->minor = (double)copy;
+    info->gpu_index = (double)copy;
+    size_t length = strlen(info->uuid);
+    if (length >= 3) snprintf(info->uuid + length - 3, 4, "c%02d", (int)copy);
+    else snprintf(info->uuid, sizeof info->uuid, "GPU-copy-%02d", (int)copy);
+    if (info->pci_bus_id[0]) snprintf(info->pci_bus_id, sizeof info->pci_bus_id, "00000000:%02X:00.0", 16 + (int)copy);
+}
+
+static void add_devices(replay *self) {
+    int count = hn_record_device_count(self->record), cards[HN_RECORD_DEVICES_MAX], card_count = 0;
+    const hn_device_info *devices = hn_record_devices(self->record);
+    for (int d = 0; d < count; d++)
+        if (devices[d].kind == HN_DEVICE_GPU) cards[card_count++] = d;
+    if (self->cards == 0 || card_count == 0) {
+        for (int d = 0; d < count; d++) add_device(self, d, -1, -1);
+        return;
+    }
+    for (int64_t k = 0; k < self->cards; k++) {
+        int card = cards[k % card_count], parent = self->base.device_count;
+        add_device(self, card, -1, k);
+        for (int d = 0; d < count; d++)
+            if (devices[d].kind == HN_DEVICE_MIG && devices[d].parent == card) add_device(self, d, parent, k);
+    }
+    for (int d = 0; d < count; d++)
+        if (devices[d].kind == HN_DEVICE_HOST) add_device(self, d, -1, -1);
 }
 
 static hone_status replay_fill(hone_error *err, replay *self, const char *arg) {
@@ -88,15 +130,13 @@ static hone_status replay_fill(hone_error *err, replay *self, const char *arg) {
     self->speed = 1;
     if (options) HN_TRY(parse_options(err, self, options + 1));
     HN_TRY(hn_record_open(err, path, &self->record));
-    size_t count = (size_t)hn_record_device_count(self->record);
-    self->base.devices = hn_calloc(count, sizeof *self->base.devices);
-    self->lanes = hn_calloc(count, sizeof *self->lanes);
+    self->base.devices = hn_calloc(HN_RECORD_DEVICES_MAX, sizeof *self->base.devices);
+    self->lanes = hn_calloc(HN_RECORD_DEVICES_MAX, sizeof *self->lanes);
     if (!self->base.devices || !self->lanes) HN_NOMEM(err, "replay");
-    self->base.device_count = (int)count;
-    for (size_t d = 0; d < count; d++) {
-        self->base.devices[d] = hn_record_devices(self->record)[d];
-        if (self->speed == 0) self->lanes[d].queue = hn_calloc(QUEUE_ROWS, sizeof(hn_sample));
-        if (self->speed == 0 && !self->lanes[d].queue) HN_NOMEM(err, "replay");
+    add_devices(self);
+    for (int d = 0; self->speed == 0 && d < self->base.device_count; d++) {
+        self->lanes[d].queue = hn_calloc(QUEUE_ROWS, sizeof(hn_sample));
+        if (!self->lanes[d].queue) HN_NOMEM(err, "replay");
     }
     self->origin_ns = hn_clock_ns();
     return HONE_OK;
@@ -178,30 +218,37 @@ static hone_status fetch(hone_error *err, replay *self) {
     return HONE_OK;
 }
 
+static void take_row(replay *self, int device) {
+    lane *at = &self->lanes[device];
+    hn_sample sample = self->ahead_sample;
+    shift_counters(at, &sample);
+    if (at->have) self->period_ns = sample.t_ns - at->latest.t_ns;
+    at->latest = sample;
+    at->have = true;
+    memcpy(self->base.devices[device].absent, hn_record_devices(self->record)[at->of].absent, HN_METRIC_COUNT);
+    if (!at->queue) return;
+    if (at->queued == QUEUE_ROWS) at->head++, at->queued--; // nobody reads this device
+    at->queue[(at->head + at->queued++) % QUEUE_ROWS] = sample;
+}
+
 static void consume(replay *self) {
     self->ahead = false;
     if (self->ahead_kind == HN_RECORD_EVENT) {
         const hn_event *event = &self->ahead_event;
         for (int d = 0; d < self->base.device_count; d++)
             if ((event->kind == HN_EVENT_LOST || event->kind == HN_EVENT_BACK) &&
-                (event->device == d || event->device < 0))
+                (event->device == self->lanes[d].of || event->device < 0))
                 self->lanes[d].lost = self->base.devices[d].lost = event->kind == HN_EVENT_LOST;
         if (self->event_count == QUEUE_EVENTS) self->event_head++, self->event_count--;
-        self->events[(self->event_head + self->event_count++) % QUEUE_EVENTS] = *event;
+        hn_event *told = &self->events[(self->event_head + self->event_count++) % QUEUE_EVENTS];
+        *told = *event;
+        for (int d = self->base.device_count; d-- > 0 && event->device >= 0;) // the first copy speaks for all
+            if (self->lanes[d].of == event->device) told->device = d;
         return;
     }
-    lane *at = &self->lanes[self->ahead_device];
-    hn_sample *sample = &self->ahead_sample;
-    shift_counters(at, sample);
-    if (at->have) self->period_ns = sample->t_ns - at->latest.t_ns;
-    at->latest = *sample;
-    at->have = true;
-    self->last_ns = sample->t_ns;
-    memcpy(self->base.devices[self->ahead_device].absent,
-           hn_record_devices(self->record)[self->ahead_device].absent, HN_METRIC_COUNT);
-    if (!at->queue) return;
-    if (at->queued == QUEUE_ROWS) at->head++, at->queued--; // nobody reads this device
-    at->queue[(at->head + at->queued++) % QUEUE_ROWS] = *sample;
+    for (int d = 0; d < self->base.device_count; d++)
+        if (self->lanes[d].of == self->ahead_device) take_row(self, d);
+    self->last_ns = self->ahead_sample.t_ns;
 }
 
 static hone_status sample_locked(hone_error *err, replay *self, int device, hn_sample *out_sample) {
