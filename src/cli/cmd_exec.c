@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include "fleet/exec_report.h"
+#include "fleet/segment.h"
 #include "place/job.h"
 
 #define DEVICES_MAX 256
@@ -12,7 +13,7 @@ typedef struct setup {
     bool place, share, mig, quiet;
     int64_t cards, nics, cpus, tp, pp, dp;
     double memory_gib, hz, units;
-    const char *source, *json, *progress;
+    const char *source, *json, *progress, *phases, *html, *record, *title;
     hn_place_job job; // claim_fd -1 and all zero without --place
     bool placed;
     bool watch[DEVICES_MAX];
@@ -131,6 +132,13 @@ static hone_status report(hone_error *err, const setup *s, const hn_exec_request
         fputs(hn_str_get(&text), stderr);
     }
     hn_str_free(&text);
+    if (s->html) {
+        hn_exec_html(request, result, &totals, source, s->title ? s->title : "", &page);
+        hone_status status = page.failed ? HN_SET(err, HONE_ERR_NOMEM, "out of memory (report)")
+                                         : hn_file_write(err, s->html, page.data, page.length);
+        hn_str_free(&page);
+        HN_TRY(status);
+    }
     if (!s->json) return HONE_OK;
     json_t *root = hn_exec_json(request, result, &totals, source);
     json_object_set_new(root, "place", s->placed ? hn_place_job_json(&s->job) : json_null());
@@ -143,7 +151,8 @@ static hone_status report(hone_error *err, const setup *s, const hn_exec_request
 }
 
 static hone_status run_command(hone_error *err, setup *s, hn_probe *probe, char **argv, int *out_exit) {
-    hn_exec_request request = {.argv = argv, .probe = probe, .hz = s->hz, .progress = s->progress};
+    hn_exec_request request = {.argv = argv, .probe = probe, .hz = s->hz, .progress = s->progress,
+                               .phases = s->phases, .record = s->record};
     HN_VEC(hn_exec_env) env = {0};
     hn_exec_result result;
     if (s->placed) {
@@ -167,11 +176,17 @@ static hone_status run_command(hone_error *err, setup *s, hn_probe *probe, char 
         return status;
     }
     *out_exit = result.exit_status;
+    if (result.phases.count == 0 && !result.stuck)
+        (void)!hn_segments_find(result.tracks, result.track_count, result.start_ns, &result.phases);
     if (result.start_errno)
         fprintf(stderr, "hone: '%s' cannot be run: %s\n", argv[0],
                 result.start_errno == ENOENT ? "there is no such command" : strerror(result.start_errno));
     else
         status = report(err, s, &request, &result, probe ? hn_probe_source(probe) : NULL);
+    if (status == HONE_OK && result.record_error.status != HONE_OK) {
+        *err = result.record_error;
+        status = err->status;
+    }
     if (!result.stuck) hn_probe_close(probe);
     hn_exec_result_free(&result);
     return status;
@@ -186,7 +201,12 @@ hone_status hn_cmd_exec(hone_error *err, int argc, char **argv, int *out_exit) {
         {"units", "N", HN_OPT_F64, &s.units, "units of work (samples, tokens) that the command does in all"},
         {"progress", "REGEX", HN_OPT_STR, &s.progress,
          "POSIX expression on the output's lines: group 1 is the units done so far; without a group a line is a unit"},
+        {"phases", "REGEX", HN_OPT_STR, &s.phases,
+         "POSIX expression on the output's lines: group 1 is the name of the phase that begins"},
         {"json", "FILE", HN_OPT_STR, &s.json, "also write the report as JSON"},
+        {"html", "FILE", HN_OPT_STR, &s.html, "also write it as a page with plots over time"},
+        {"title", "TEXT", HN_OPT_STR, &s.title, "heading of the page"},
+        {"record", "FILE", HN_OPT_STR, &s.record, "also write what was read, for replay and hone report; .gz is compressed"},
         {"quiet", NULL, HN_OPT_FLAG, &s.quiet, "print no report"},
         {"place", NULL, HN_OPT_FLAG, &s.place, "choose cards, CPUs and memory, beside other jobs of hone, and bind"},
         {"gpus", "N", HN_OPT_I64, &s.cards, "with --place: cards (0: CPUs alone)"},
@@ -204,6 +224,8 @@ hone_status hn_cmd_exec(hone_error *err, int argc, char **argv, int *out_exit) {
     HN_TRY(hn_cli_parse(err, own, argv, options, HN_COUNT_OF(options), NULL, 0, &count));
     if (own + 1 >= argc) HN_FAIL(err, HONE_ERR_USAGE, "exec needs a command after --: hone exec [options] -- COMMAND");
     HN_TRY(check_numbers(err, &s));
+    if (s.record && strcmp(s.source, "none") == 0)
+        HN_FAIL(err, HONE_ERR_USAGE, "--record needs readings, and --source none has none");
     hn_probe *probe;
     HN_TRY(open_probe(err, &s, &probe));
     hone_status status = s.place ? place(err, &s) : HONE_OK;

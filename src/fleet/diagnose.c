@@ -13,14 +13,18 @@
 #define DRAM_REACH 0.9
 #define LINK_REACH 0.85
 #define SM_FULL    0.6  // below it not even the blocks for full pipes are there
-#define DRAM_MIN   0.5
+#define DRAM_MIN   0.33 // a mean: layers that stream and layers that compute come in turns
+#define DRAM_LOAD  0.5
+#define INTEGER_MIN    0.5 // addresses are integers too: below it no sign of arithmetic
 #define LINK_MIN   0.4
+#define COPY_MIN   0.4  // share of time in which the driver calls the card in use and no kernel ran: copies
 #define LINK_SLOW  0.08 // pageable copies crawl at a tenth of the link: far more than loaders feed
 #define DUTY_LOW   0.65 // a card that runs kernels for less of the time waits for something
 #define DENSE      0.4  // SM activity while kernels run: real work has more, tiny kernels less
 #define STALLS_MIN 3    // pauses seen between busy times: one may be an evaluation or a checkpoint
 #define INNER_MIN  0.25
-#define IDLE_CARD  0.9
+#define IDLE_CARD  0.8  // start-up and end of a job that hardly used the card
+#define IDLE_ALL   0.95 // so much is idle even if it came in pauses
 #define TENSOR_LOW 0.1
 #define FP_BUSY    0.15 // shader pipes at work: there is arithmetic that tensor cores might do
 #define MEMORY_FULL 0.95
@@ -36,6 +40,7 @@ typedef struct view {
     const hn_span *span, *host;
     double sm, active, density, tensor, fp32, fp16, fp64, integer, pipe, dram, link, rx, tx;
     double duty, inner, idle;
+    double copying; // share of time in use without a kernel
     const char *pipe_name;
 } view;
 
@@ -70,7 +75,8 @@ static void look(const hn_span *s, const hn_span *host, view *v) {
         {"tensor pipes", v->tensor}, {"FP32 pipe", v->fp32}, {"FP16 pipe", v->fp16},
         {"FP64 pipe", v->fp64}, {"integer pipe", v->integer}};
     for (size_t i = 0; i < HN_COUNT_OF(pipes); i++)
-        if (!isnan(pipes[i].value) && !(pipes[i].value <= v->pipe)) {
+        if (!isnan(pipes[i].value) && !(pipes[i].value <= v->pipe) &&
+            (pipes[i].value >= INTEGER_MIN || i + 1 < HN_COUNT_OF(pipes))) {
             v->pipe = pipes[i].value;
             v->pipe_name = pipes[i].name;
         }
@@ -81,6 +87,7 @@ static void look(const hn_span *s, const hn_span *host, view *v) {
     v->inner = window_ns > 0 ? (double)s->inner_idle_ns / window_ns : NAN;
     v->duty = v->active * (1 - v->inner);
     v->idle = hn_span_idle_share(s);
+    v->copying = hn_span_busy_mean(s, HN_M_gpu_util) / 100 - hn_span_busy_mean(s, HN_M_gr_active);
 }
 
 // ---- the judges: 0 = not so, else how much ------------------------------------------------------
@@ -103,7 +110,7 @@ static double judge_bandwidth(const view *v, hn_finding *f) {
 }
 
 static double judge_launch(const view *v, hn_finding *f) {
-    bool loaded = v->dram >= DRAM_MIN || v->pipe >= 0.3 || v->link >= LINK_MIN;
+    bool loaded = v->dram >= DRAM_LOAD || v->pipe >= 0.3 || v->link >= LINK_MIN || v->copying >= COPY_MIN;
     if (!(v->density < 0.5) || loaded) return 0;
     say(f, "kernels run %.0f %% of the time and fill %.0f %% of the SMs meanwhile", 100 * v->active,
         100 * v->density);
@@ -125,7 +132,7 @@ static void say_host(const view *v, hn_finding *f) {
 static double judge_input(const view *v, hn_finding *f) {
     bool pauses = v->inner >= INNER_MIN && v->span->stalls >= STALLS_MIN;
     bool gaps = v->duty < DUTY_LOW && !(v->density < DENSE);
-    if ((!pauses && !gaps) || v->link >= LINK_SLOW) return 0;
+    if ((!pauses && !gaps) || v->link >= LINK_SLOW || v->copying >= COPY_MIN) return 0;
     say(f, "kernels run %.0f %% of the time", 100 * v->duty);
     if (pauses) say(f, ", %d pauses make up %.0f %%", v->span->stalls, 100 * v->inner);
     if (!isnan(v->density)) say(f, ", SMs %.0f %% full while they do", 100 * fmin(v->density, 1));
@@ -134,13 +141,16 @@ static double judge_input(const view *v, hn_finding *f) {
 }
 
 static double judge_transfer(const view *v, hn_finding *f) {
-    bool fast = v->link >= LINK_MIN, slow = v->link >= LINK_SLOW && v->duty < DUTY_LOW;
-    if (!fast && !slow) return 0;
-    say(f, "%.1f GB/s to the card, %.1f GB/s from it, %.0f %% of the link", known_or(v->rx, 0) * 1e-9,
-        known_or(v->tx, 0) * 1e-9, 100 * v->link);
-    if (!fast) say(f, " (slow copies: pageable memory)");
+    bool fast = v->link >= LINK_MIN, slow = v->link >= LINK_SLOW && v->duty < DUTY_LOW, copying = v->copying >= COPY_MIN;
+    if (!fast && !slow && !copying) return 0;
+    if (!isnan(v->link))
+        say(f, "%.1f GB/s to the card, %.1f GB/s from it, %.0f %% of the link", known_or(v->rx, 0) * 1e-9,
+            known_or(v->tx, 0) * 1e-9, 100 * v->link);
+    if (slow && !fast) say(f, " (slow copies: pageable memory)");
+    if (copying) say_share(f, "copies without a kernel", v->copying);
     say_share(f, "kernels run", v->duty);
-    return fast ? v->link / LINK_REACH : 1 - v->duty;
+    double weight = fast ? v->link / LINK_REACH : slow ? 1 - v->duty : 0;
+    return copying ? fmax(weight, v->copying) : weight;
 }
 
 typedef struct throttle_row {
@@ -189,8 +199,13 @@ static double judge_throttled(const view *v, hn_finding *f) {
     return best;
 }
 
+// A loop with long pauses is not idle but waits for something.
+static bool is_idle(const view *v) {
+    return v->idle >= IDLE_ALL || (v->idle >= IDLE_CARD && v->span->stalls < STALLS_MIN);
+}
+
 static double judge_idle(const view *v, hn_finding *f) {
-    if (!(v->idle >= IDLE_CARD)) return 0;
+    if (!is_idle(v)) return 0;
     say(f, "no kernel and no copy ran for %.0f %% of the time", 100 * v->idle);
     return v->idle;
 }
@@ -238,7 +253,7 @@ int hn_diagnose(const hn_span *spans, int count, hn_finding *out_findings, int m
         view v;
         if (spans[i].info.kind == HN_DEVICE_HOST || spans[i].samples < 2) continue;
         look(&spans[i], host, &v);
-        bool idle = v.idle >= IDLE_CARD; // then nothing bound it
+        bool idle = is_idle(&v); // then nothing bound it
         for (int what = 0; what < HN_DIAGNOSIS_COUNT && !idle; what++)
             if (hn_diagnosis_rows[what].bound && judge(&v, i, what, &now) && now.weight > best.weight) best = now;
         if (best.weight > 0 && found < max) out_findings[found++] = best;

@@ -32,6 +32,15 @@ typedef struct progress {
     double units, last;
 } progress;
 
+// Phases come by lines of a pipe, and by lines of the output that match.
+typedef struct phases {
+    regex_t expression;
+    bool asked;
+    int from, to; // our pipe, -1; the writing end is kept so that HONE_PHASE_FILE can be opened
+    char line[HN_PHASE_BYTES];
+    size_t length;
+} phases;
+
 typedef struct run {
     const hn_exec_request *request;
     pid_t child;
@@ -40,6 +49,11 @@ typedef struct run {
     stream streams[2]; // stdout, stderr
     int child_ends[2]; // what the child writes to, -1
     progress progress;
+    phases phases;
+    int child_phase_fd;
+    hn_watch *watch;
+    hn_exec_result *result;
+    int64_t start_ns; // monotonic
     char **environment; // owned, with its strings behind it
     bool ended;
     int wait_status;
@@ -57,22 +71,32 @@ static bool same_name(const char *pair, const char *name) {
 // Made before fork, so that nothing is allocated in the child.
 static hn_status make_environment(hone_error *err, run *r) {
     const hn_exec_request *q = r->request;
+    char fd[16], file[64];
+    snprintf(fd, sizeof fd, "%d", r->child_phase_fd);
+    snprintf(file, sizeof file, "/proc/%d/fd/%d", (int)getpid(), r->phases.to);
+    const hn_exec_env own[] = {{"HONE_PHASE_FD", fd}, {"HONE_PHASE_FILE", file}};
+    const size_t own_count = HN_COUNT_OF(own), added = own_count + q->env_count;
     size_t count = 0, bytes = 0;
     while (environ[count]) count++;
-    for (size_t i = 0; i < q->env_count; i++) bytes += strlen(q->env[i].name) + strlen(q->env[i].value) + 2;
-    size_t pointers = (count + q->env_count + 1) * sizeof(char *);
+    for (size_t i = 0; i < added; i++) {
+        const hn_exec_env *pair = i < own_count ? &own[i] : &q->env[i - own_count];
+        bytes += strlen(pair->name) + strlen(pair->value) + 2;
+    }
+    size_t pointers = (count + added + 1) * sizeof(char *);
     r->environment = hn_malloc(pointers + bytes);
     if (!r->environment) HN_NOMEM(err, "environment");
     char *text = (char *)r->environment + pointers;
     size_t kept = 0;
     for (size_t i = 0; i < count; i++) {
         bool replaced = false;
+        for (size_t k = 0; k < own_count; k++) replaced |= same_name(environ[i], own[k].name);
         for (size_t k = 0; k < q->env_count; k++) replaced |= same_name(environ[i], q->env[k].name);
         if (!replaced) r->environment[kept++] = environ[i];
     }
-    for (size_t i = 0; i < q->env_count; i++) {
+    for (size_t i = 0; i < added; i++) {
+        const hn_exec_env *pair = i < own_count ? &own[i] : &q->env[i - own_count];
         r->environment[kept++] = text;
-        text += sprintf(text, "%s=%s", q->env[i].name, q->env[i].value) + 1;
+        text += sprintf(text, "%s=%s", pair->name, pair->value) + 1;
     }
     r->environment[kept] = NULL;
     return HONE_OK;
@@ -97,11 +121,46 @@ static void match_line(progress *p, const char *line) {
     p->any = true;
 }
 
-static void look_at(progress *p, stream *s, const char *data, size_t bytes) {
+static double units_so_far(const run *r) { return r->progress.any ? r->progress.units : NAN; }
+
+static void begin_phase(run *r, const char *name, size_t length) {
+    char clean[HN_PHASE_BYTES];
+    if (length >= sizeof clean) length = sizeof clean - 1;
+    for (size_t i = 0; i < length; i++) clean[i] = (unsigned char)name[i] < 0x20 ? ' ' : name[i];
+    clean[length] = '\0';
+    if (!length) return;
+    hn_phase_list *list = &r->result->phases;
+    int before = list->now;
+    int phase = hn_phase_list_begin(list, clean, (double)(hn_clock_ns() - r->start_ns) * 1e-9, units_so_far(r));
+    if (r->watch && phase != before) hn_watch_phase(r->watch, phase, list->names[phase]);
+}
+
+static void match_phase(run *r, const char *line) {
+    regmatch_t groups[2];
+    if (!r->phases.asked || regexec(&r->phases.expression, line, 2, groups, 0) != 0 || groups[1].rm_so < 0) return;
+    begin_phase(r, line + groups[1].rm_so, (size_t)(groups[1].rm_eo - groups[1].rm_so));
+}
+
+static void read_phases(run *r) {
+    char data[512];
+    phases *p = &r->phases;
+    for (ssize_t got; (got = read(p->from, data, sizeof data)) > 0;)
+        for (ssize_t i = 0; i < got; i++) {
+            if (data[i] == '\n') {
+                begin_phase(r, p->line, p->length);
+                p->length = 0;
+            } else if (p->length < sizeof p->line) {
+                p->line[p->length++] = data[i];
+            }
+        }
+}
+
+static void look_at(run *r, stream *s, const char *data, size_t bytes) {
     for (size_t i = 0; i < bytes; i++) {
         if (data[i] == '\n' || data[i] == '\r') {
             s->line[s->length] = '\0';
-            if (s->length) match_line(p, s->line);
+            if (s->length && r->progress.asked) match_line(&r->progress, s->line);
+            if (s->length) match_phase(r, s->line);
             s->length = 0;
         } else if (data[i] && s->length < sizeof s->line - 1) {
             s->line[s->length++] = data[i];
@@ -137,27 +196,43 @@ static bool pass_on(run *r, stream *s) {
         s->from = -1;
         return false;
     }
-    look_at(&r->progress, s, data, (size_t)got);
+    look_at(r, s, data, (size_t)got);
     return true;
 }
 
-static hn_status open_progress(hone_error *err, run *r) {
-    const char *text = r->request->progress;
+static hn_status compile(hone_error *err, const char *option, const char *text, regex_t *expression, bool *asked) {
     if (!text) return HONE_OK;
-    int failed = regcomp(&r->progress.expression, text, REG_EXTENDED);
+    int failed = regcomp(expression, text, REG_EXTENDED);
     if (failed) {
         char why[128];
-        regerror(failed, &r->progress.expression, why, sizeof why);
-        HN_FAIL(err, HONE_ERR_USAGE, "--progress: '%s' is no regular expression: %s", text, why);
+        regerror(failed, expression, why, sizeof why);
+        HN_FAIL(err, HONE_ERR_USAGE, "%s: '%s' is no regular expression: %s", option, text, why);
     }
-    r->progress.asked = true;
-    for (int i = 0; i < 2; i++) {
-        int ends[2];
+    *asked = true;
+    return HONE_OK;
+}
+
+static hn_status open_pipes(hone_error *err, run *r) {
+    HN_TRY(compile(err, "--progress", r->request->progress, &r->progress.expression, &r->progress.asked));
+    HN_TRY(compile(err, "--phases", r->request->phases, &r->phases.expression, &r->phases.asked));
+    if (r->phases.asked && r->phases.expression.re_nsub == 0)
+        HN_FAIL(err, HONE_ERR_USAGE, "--phases: '%s' has no group: (...) is the name of the phase", r->request->phases);
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) HN_FAIL(err, HONE_ERR_IO, "a pipe cannot be made: %s", strerror(errno));
+    r->phases.from = ends[0];
+    r->phases.to = ends[1];
+    fcntl(ends[1], F_SETFL, 0); // the command's writes may wait
+    for (int i = 0; i < 2 && (r->progress.asked || r->phases.asked); i++) {
         if (pipe2(ends, O_CLOEXEC) != 0) HN_FAIL(err, HONE_ERR_IO, "a pipe cannot be made: %s", strerror(errno));
         fcntl(ends[0], F_SETFL, O_NONBLOCK);
         r->streams[i].from = ends[0];
         r->child_ends[i] = ends[1];
     }
+    // One digit, so that the plain POSIX shell can redirect to it; none that somebody gave to the command.
+    r->child_phase_fd = -1;
+    for (int fd = 9; fd >= 3 && r->child_phase_fd < 0; fd--)
+        if (fcntl(fd, F_GETFD) < 0) r->child_phase_fd = fd;
+    if (r->child_phase_fd < 0) r->child_phase_fd = fcntl(r->phases.to, F_DUPFD_CLOEXEC, 10);
     return HONE_OK;
 }
 
@@ -176,6 +251,8 @@ static void say(int fd, bool exec, int error) {
 static void child(run *r, int words) {
     for (int i = 0; i < 2; i++)
         if (r->child_ends[i] >= 0) dup2(r->child_ends[i], i + 1);
+    if (r->child_phase_fd >= 0) dup2(r->phases.to, r->child_phase_fd);
+    if (r->child_phase_fd >= 10) fcntl(r->child_phase_fd, F_SETFD, 0);
     int failed = r->request->in_child ? r->request->in_child(r->request->user) : 0;
     if (failed) say(words, false, failed);
     sigprocmask(SIG_SETMASK, &r->mask_before, NULL);
@@ -237,17 +314,20 @@ static void loop(run *r) {
             if (period_ns < 1000000000) period_ns *= 2; // short jobs are seen too, long ones at little cost
             continue;
         }
-        struct pollfd fds[3] = {{.fd = r->signals, .events = POLLIN},
+        struct pollfd fds[4] = {{.fd = r->signals, .events = POLLIN},
                                 {.fd = r->streams[0].from, .events = POLLIN},
-                                {.fd = r->streams[1].from, .events = POLLIN}};
-        if (poll(fds, 3, (int)(left_ns / 1000000) + 1) <= 0) continue;
+                                {.fd = r->streams[1].from, .events = POLLIN},
+                                {.fd = r->phases.from, .events = POLLIN}};
+        if (poll(fds, 4, (int)(left_ns / 1000000) + 1) <= 0) continue;
+        if (fds[3].revents) read_phases(r);
         for (int i = 0; i < 2; i++)
             if (fds[i + 1].revents) pass_on(r, &r->streams[i]);
         if (fds[0].revents) take_signals(r);
     }
+    read_phases(r);
     for (int i = 0; i < 2; i++) {
         while (pass_on(r, &r->streams[i])) {}
-        look_at(&r->progress, &r->streams[i], "\n", 1); // a last line without its end
+        look_at(r, &r->streams[i], "\n", 1); // a last line without its end
     }
 }
 
@@ -270,7 +350,7 @@ static void fill(const run *r, hn_exec_result *result) {
 }
 
 static hn_status run_all(hone_error *err, run *r, hn_exec_result *result) {
-    HN_TRY(open_progress(err, r));
+    HN_TRY(open_pipes(err, r));
     HN_TRY(make_environment(err, r));
     sigset_t mask;
     sigemptyset(&mask);
@@ -280,16 +360,22 @@ static hn_status run_all(hone_error *err, run *r, hn_exec_result *result) {
     pthread_sigmask(SIG_BLOCK, &mask, &r->mask_before);
     r->signals = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
     if (r->signals < 0) HN_FAIL(err, HONE_ERR_IO, "signals cannot be read: %s", strerror(errno));
-    hn_watch *watch = NULL;
-    if (r->request->probe)
-        HN_TRY(hn_watch_start(err, r->request->probe, r->request->watch, r->request->hz, &watch));
-    int64_t start_ns = hn_clock_ns();
+    result->start_wall_ns = hn_clock_wall_ns();
+    if (r->request->probe) {
+        hn_watch_options options = {r->request->probe, r->request->watch, r->request->hz, r->request->record};
+        HN_TRY(hn_watch_start(err, &options, &r->watch));
+        result->start_ns = hn_watch_start_ns(r->watch);
+        result->start_wall_ns = hn_watch_start_wall_ns(r->watch);
+    }
+    r->start_ns = hn_clock_ns();
     hone_status status = start(err, r, result);
     if (status == HONE_OK) {
         loop(r);
-        result->seconds = (double)(hn_clock_ns() - start_ns) * 1e-9;
+        result->seconds = (double)(hn_clock_ns() - r->start_ns) * 1e-9;
+        hn_phase_list_end(&result->phases, result->seconds, units_so_far(r));
     }
-    if (watch) result->stuck = !hn_watch_stop(watch, &result->spans, &result->span_count);
+    if (r->watch)
+        result->stuck = !hn_watch_stop(r->watch, &result->tracks, &result->track_count, &result->record_error);
     if (status == HONE_OK) fill(r, result);
     return status;
 }
@@ -297,7 +383,16 @@ static hn_status run_all(hone_error *err, run *r, hn_exec_result *result) {
 hn_status hn_exec_run(hone_error *err, const hn_exec_request *request, hn_exec_result *out_result) {
     run *r = hn_calloc(1, sizeof *r);
     if (!r) HN_NOMEM(err, "exec");
-    hn_exec_result result = {.peak_tree_bytes = -1, .units = NAN};
+    hn_exec_result *result = hn_calloc(1, sizeof *result);
+    if (!result) {
+        hn_free(r);
+        HN_NOMEM(err, "exec");
+    }
+    result->peak_tree_bytes = -1;
+    result->units = NAN;
+    hn_phase_list_init(&result->phases);
+    r->result = result;
+    r->phases.from = r->phases.to = r->child_phase_fd = -1;
     r->request = request;
     r->signals = -1;
     r->peak_tree_bytes = -1;
@@ -306,7 +401,7 @@ hn_status hn_exec_run(hone_error *err, const hn_exec_request *request, hn_exec_r
         r->streams[i].to = i + 1;
     }
     sigprocmask(SIG_SETMASK, NULL, &r->mask_before);
-    hone_status status = run_all(err, r, &result);
+    hone_status status = run_all(err, r, result);
     if (r->signals >= 0) {
         r->ended = true;
         take_signals(r); // a pending SIGPIPE or late SIGTERM must not end us before the report
@@ -316,17 +411,23 @@ hn_status hn_exec_run(hone_error *err, const hn_exec_request *request, hn_exec_r
         if (r->streams[i].from >= 0) close(r->streams[i].from);
         if (r->child_ends[i] >= 0) close(r->child_ends[i]);
     }
+    if (r->phases.from >= 0) close(r->phases.from);
+    if (r->phases.to >= 0) close(r->phases.to);
+    if (r->child_phase_fd >= 10) close(r->child_phase_fd);
     if (r->progress.asked) regfree(&r->progress.expression);
+    if (r->phases.asked) regfree(&r->phases.expression);
     pthread_sigmask(SIG_SETMASK, &r->mask_before, NULL);
     hn_free(r->environment);
     hn_free(r);
-    if (status == HONE_OK) *out_result = result;
-    else hn_exec_result_free(&result);
+    if (status == HONE_OK) *out_result = *result;
+    else hn_exec_result_free(result);
+    hn_free(result);
     return status;
 }
 
 void hn_exec_result_free(hn_exec_result *result) {
-    hn_free(result->spans);
-    result->spans = NULL;
-    result->span_count = 0;
+    for (int i = 0; i < result->track_count; i++) hn_track_free(result->tracks[i]);
+    hn_free(result->tracks);
+    result->tracks = NULL;
+    result->track_count = 0;
 }

@@ -80,6 +80,50 @@ void hn_span_add(hn_span *span, const hn_sample *s) {
     }
 }
 
+static void join_energy(hn_energy *into, const hn_energy *from) {
+    if (from->method != HN_ENERGY_NONE) {
+        bool known = into->method != HN_ENERGY_NONE;
+        into->joules = known ? into->joules + from->joules : from->joules;
+        if (!known || from->method == HN_ENERGY_POWER) into->method = from->method;
+    }
+    into->covered_ns += from->covered_ns;
+    into->span_ns += from->span_ns;
+    into->resets += from->resets;
+}
+
+void hn_span_join(hn_span *span, const hn_span *later) {
+    if (later->samples == 0) return;
+    join_energy(&span->energy, &later->energy);
+    if (span->samples > 0) span->joined_ns += span->last_ns - span->first_ns;
+    span->joined_ns += later->joined_ns;
+    span->first_ns = later->first_ns;
+    span->last_ns = later->last_ns;
+    span->samples += later->samples;
+    span->judged_ns += later->judged_ns;
+    span->idle_ns += later->idle_ns;
+    span->inner_idle_ns += later->inner_idle_ns;
+    span->stalls += later->stalls;
+    span->was_busy |= later->was_busy;
+    span->lost |= later->lost;
+    span->stuck |= later->stuck;
+    span->reason_known_ns += later->reason_known_ns;
+    for (int bit = 0; bit < HN_SPAN_REASONS; bit++) span->reason_ns[bit] += later->reason_ns[bit];
+    for (int m = 0; m < HN_METRIC_COUNT; m++) {
+        hn_span_metric *at = &span->metrics[m];
+        const hn_span_metric *more = &later->metrics[m];
+        if (!more->any) continue;
+        at->sum += more->sum;
+        at->weight_s += more->weight_s;
+        at->busy_sum += more->busy_sum;
+        at->busy_weight_s += more->busy_weight_s;
+        if (!at->any || more->max > at->max) at->max = more->max;
+        if (!at->any) at->first = more->first;
+        at->last = more->last;
+        at->rise += more->rise;
+        at->any = true;
+    }
+}
+
 double hn_span_mean(const hn_span *span, hn_metric metric) {
     const hn_span_metric *at = &span->metrics[metric];
     if (!at->any) return NAN;
@@ -99,7 +143,9 @@ double hn_span_rise(const hn_span *span, hn_metric metric) {
     return span->metrics[metric].any && span->samples > 1 ? span->metrics[metric].rise : NAN;
 }
 
-double hn_span_seconds(const hn_span *span) { return (double)(span->last_ns - span->first_ns) * 1e-9; }
+double hn_span_seconds(const hn_span *span) {
+    return (double)(span->joined_ns + span->last_ns - span->first_ns) * 1e-9;
+}
 
 double hn_span_idle_share(const hn_span *span) {
     return span->judged_ns > 0 ? (double)span->idle_ns / (double)span->judged_ns : NAN;

@@ -23,6 +23,7 @@ typedef struct hn_span {
     hn_energy energy;
     int64_t samples, first_ns, last_ns;
     int64_t judged_ns, idle_ns; // judged: activity was known
+    int64_t joined_ns;          // length of the spans that were joined to this one
     int64_t inner_idle_ns;      // idle between two busy times: neither start-up nor end
     int64_t pending_idle_ns;    // state
     int stalls;                 // how often it went idle and came back
@@ -35,6 +36,9 @@ typedef struct hn_span {
 
 void hn_span_start(hn_span *span, const hn_device_info *info);
 void hn_span_add(hn_span *span, const hn_sample *sample); // samples of one device, in order
+// Adds what a later span of the same device was; `span` then takes no more samples. Time between them
+// counts for neither. Joules are those of both, by the weaker method.
+void hn_span_join(hn_span *span, const hn_span *later);
 
 double hn_span_mean(const hn_span *span, hn_metric metric);
 double hn_span_busy_mean(const hn_span *span, hn_metric metric); // the mean where it was never idle

@@ -330,18 +330,17 @@ static int start_gpm(hn_nvml_probe *self, hn_nvml_card *card) {
     return result;
 }
 
-// Asked for: what the table has, but PCIe rates only where there are no byte counters, and NVLink
-// rates only where there are links (else the answer is 0, not none).
+// Asked for: what the table has, but NVLink rates only where there are links (else the answer is 0, not none).
+// PCIe rates are asked for beside the byte counters: on an H200 those are 32 bits wide and wrap up to
+// thirteen times between two readings of a second.
 static void choose_gpm(hn_nvml_card *card, const hn_device_info *info) {
     for (int k = 0; k < HN_NVML_GPM_SETS; k++)
         card->gpm[k].count = 0;
     for (int m = 0; m < HN_METRIC_COUNT; m++) {
         if (!hn_metric_rows[m].gpm) continue;
-        bool pcie = m == HN_M_pcie_tx_bytes_s || m == HN_M_pcie_rx_bytes_s,
-             nvlink = m == HN_M_nvlink_tx_bytes_s || m == HN_M_nvlink_rx_bytes_s;
-        if (pcie && info->absent[HN_M_pcie_tx_bytes] == HN_ABSENT_NOT) continue;
+        bool pcie = m == HN_M_pcie_tx_bytes_s || m == HN_M_pcie_rx_bytes_s, nvlink = m == HN_M_nvlink_tx_bytes_s || m == HN_M_nvlink_rx_bytes_s;
         if (nvlink && !card->is_mig && !(info->nvlink_active > 0)) continue;
-        bool dear = m == HN_M_gr_active || m == HN_M_dram_active;
+        bool dear = m == HN_M_gr_active || m == HN_M_dram_active || pcie;
         hn_nvml_gpm *set = &card->gpm[dear ? HN_NVML_GPM_DEAR : HN_NVML_GPM_CHEAP];
         set->metrics[set->count++] = (hn_metric)m;
     }
@@ -425,8 +424,18 @@ static int read_gpm(hn_nvml_probe *self, hn_nvml_card *card, bool refresh, hn_sa
     return HN_NVML_OK;
 }
 
+// The wraps of a 32-bit counter that its two readings cannot show: as many as make it fit the rate that GPM
+// measured over about the same time.
+static double hidden_bytes(hn_nvml_card *card, int i, hn_metric rate, double counted, int64_t step_ns) {
+    const hn_sample *gpm = &card->gpm[HN_NVML_GPM_DEAR].values;
+    if (!card->gpm_on || !hn_sample_has(gpm, rate) || card->pcie[i].last > UINT32_MAX) return 0;
+    double expected = gpm->value[rate] * (double)step_ns * 1e-9;
+    double wraps = round((expected - counted) / 0x1p32);
+    return wraps > 0 ? wraps * 0x1p32 : 0;
+}
+
 // Link rates from differences of the byte counters of two readings of the tier.
-static void derive_rates(hn_device_info *info, hn_nvml_tier *tier, const hn_sample *before,
+static void derive_rates(hn_nvml_card *card, hn_device_info *info, hn_nvml_tier *tier, const hn_sample *before,
                          int64_t step_ns) {
     static const hn_metric k_counter[] = {HN_M_pcie_tx_bytes, HN_M_pcie_rx_bytes,
                                           HN_M_nvlink_tx_bytes, HN_M_nvlink_rx_bytes};
@@ -435,6 +444,12 @@ static void derive_rates(hn_device_info *info, hn_nvml_tier *tier, const hn_samp
     for (int i = 0; i < 4; i++) {
         double now = hn_sample_or(&tier->values, k_counter[i], NAN), last = hn_sample_or(before, k_counter[i], NAN);
         if (!(now >= last) || step_ns <= 0) continue;
+        if (i < 2) {
+            double hidden = hidden_bytes(card, i, k_rate[i], now - last, step_ns);
+            card->pcie[i].total += hidden;
+            now += hidden;
+            hn_sample_put(&tier->values, k_counter[i], now);
+        }
         hn_sample_put(&tier->values, k_rate[i], (now - last) * 1e9 / (double)step_ns);
         info->absent[k_rate[i]] = HN_ABSENT_NOT;
     }
@@ -499,7 +514,7 @@ static int read_tier(hn_nvml_probe *self, int device, hn_nvml_tier_id id, hn_sam
         }
         if (result == HN_NVML_GPU_IS_LOST || result == HN_NVML_RESET_REQUIRED) return result;
         if (id == HN_TIER_SECOND && tier->read_ns)
-            derive_rates(&self->devices[device], tier, &before, now_ns - tier->read_ns);
+            derive_rates(card, &self->devices[device], tier, &before, now_ns - tier->read_ns);
         tier->read_ns = now_ns;
     }
     for (int w = 0; w < HN_METRIC_WORDS; w++)

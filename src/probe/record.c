@@ -56,7 +56,7 @@ hn_status hn_recorder_open(hone_error *err, const char *path, const char *source
     recorder->shown = hn_calloc((size_t)device_count, sizeof *recorder->shown);
     recorder->path = hn_strdup(path);
     recorder->energy_ns = hn_calloc((size_t)device_count, sizeof *recorder->energy_ns);
-    if (recorder->shown && recorder->path && recorder->energy_ns) recorder->file = gzopen(path, packed ? "wb6" : "wbT");
+    if (recorder->shown && recorder->path && recorder->energy_ns) recorder->file = gzopen(path, packed ? "wb6e" : "wbTe");
     if (!recorder->file) {
         hone_status status = HN_SET(err, HONE_ERR_IO, "cannot create '%s'", path);
         (void)!hn_recorder_close(NULL, recorder);

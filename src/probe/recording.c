@@ -41,6 +41,8 @@ static hone_status read_phases(hone_error *err, loop *l) {
             }
             l->line[l->line_length] = '\0';
             if (l->line_length) HN_TRY(put_event(err, l, HN_EVENT_PHASE, -1, 0, l->line));
+            for (int d = 0; l->line_length && d < hn_probe_device_count(l->probe); d++)
+                hn_probe_refresh(l->probe, d); // joules of the phases
             l->line_length = 0;
         }
     return HONE_OK;

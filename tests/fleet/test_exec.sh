@@ -81,7 +81,7 @@ end = time.process_time() + 0.3
 while time.process_time() < end: pass" & wait'
 [ "$(json 'd["user_seconds"] + d["system_seconds"] >= 0.3, d["peak_process_bytes"] >= 200 << 20, d["peak_tree_bytes"] >= 200 << 20')" = "(True, True, True)" ] || fail "CPU time and memory: $(cat "$dir/r.json")"
 keys=$(json '" ".join(sorted(d))')
-[ "$keys" = "command devices exit_status findings joules_per_unit own_cpu_seconds peak_process_bytes peak_tree_bytes place seconds signal source system_seconds telemetry_stuck total units units_per_joule units_per_second user_seconds" ] || fail "keys: $keys"
+[ "$keys" = "command devices exit_status findings joules_per_unit own_cpu_seconds peak_process_bytes peak_tree_bytes phases phases_found place seconds signal source start_wall_ns system_seconds telemetry_stuck total units units_per_joule units_per_second user_seconds" ] || fail "keys: $keys"
 [ "$(json 'd["source"], d["total"]["joules"], d["place"], d["devices"]')" = "(None, None, None, [])" ] || fail "unknown is null"
 
 # progress: a group counts up and starts anew; CR ends a line; without a group lines are counted
@@ -89,6 +89,22 @@ exec_none --quiet --json "$dir/r.json" --progress '([0-9]+)/100' -- sh -c 'print
 got=$(json 'd["units"]'); [ "$got" = 106.0 ] || fail "progress with a group: $got"
 exec_none --quiet --json "$dir/r.json" --progress '^step' -- sh -c 'echo step a; echo no step; echo step b' >/dev/null
 [ "$(json 'd["units"]')" = 2.0 ] || fail "progress by lines"
+
+# phases: by descriptor, by file (a process that inherited no descriptor), by the command hone phase, by the output
+exec_none --quiet --json "$dir/r.json" -- sh -c 'echo train >&$HONE_PHASE_FD; sleep 0.3; "$HONE" phase validate; sleep 0.2
+    python3 -c "import subprocess; subprocess.run([\"sh\", \"-c\", \"echo train > \$HONE_PHASE_FILE\"])"; sleep 0.1'
+got=$(json '[x["name"] for x in d["phases"]], d["phases_found"], [len(x["stretches"]) for x in d["phases"]]')
+[ "$got" = "(['train', 'validate'], False, [2, 1])" ] || fail "phases: $got"
+[ "$(json '0.35 <= d["phases"][0]["seconds"] < d["seconds"] and 0.2 <= d["phases"][1]["seconds"], d["phases"][0]["joules"]')" = "(True, None)" ] || fail "phases' times: $(cat "$dir/r.json")"
+exec_none --quiet --json "$dir/r.json" --phases '^== (.*)' --progress 'step ([0-9]+)' -- sh -c '
+    echo "== infer"; echo step 10; echo step 30; sleep 0.1; echo "== idle"; sleep 0.1; echo "== infer"; echo step 35' >/dev/null
+got=$(json '[(x["name"], x["units"]) for x in d["phases"]]')
+[ "$got" = "[('infer', 35.0), ('idle', 0.0)]" ] || fail "units by phase: $got"
+"$HONE" phase train 2>"$dir/err"; [ $? = 1 ] && grep -q "nobody asks for phases" "$dir/err" || fail "hone phase outside"
+exec_none --quiet --phases 'no group' -- true 2>"$dir/err"; [ $? = 2 ] || fail "--phases without a group"
+# a descriptor that somebody handed to the command stays its own
+exec_none --quiet -- sh -c 'echo kept >&9; [ "$HONE_PHASE_FD" != 9 ]' 9>"$dir/nine" || fail "descriptor 9 is taken"
+[ "$(cat "$dir/nine")" = kept ] || fail "descriptor 9"
 
 # energy: a recording with a known integral; 2 cards, 100 W and 300 W rising to 500 W, 2 s at 20 Hz, row by row
 python3 - "$dir/e.hrec" <<'PY'

@@ -97,7 +97,7 @@ static void hopper_gives_its_full_set(void **state) {
     IS(s, fp32_active, 1);              // 100.4 % is rounding
     LACKS(s, fp64_active);              // not a number
     LACKS(s, int_active);               // not supported, with a sentinel beside it
-    assert_in_range((int)(s.value[HN_M_pcie_tx_bytes_s] / 1e6), 800, 1200); // from the byte counters
+    IS(s, pcie_tx_bytes_s, 2 * 0x1p20); // GPM's: the byte counters wrap too fast
     IS(s, nvlink_tx_bytes_s, 16 * 0x1p20);
     IS(s, gpu_util, 91);
     IS(s, fb_used_bytes, 30 * 0x1p30);
@@ -157,7 +157,7 @@ static void ampere_lacks_activity_and_says_so(void **state) {
     IS(s, power_w, 300); // by the call: the averaged field is not there on GA100
     IS(s, power_instant_w, 301.5);
     HAS(s, energy_mj);
-    HAS(s, pcie_tx_bytes_s);
+    assert_in_range((int)(s.value[HN_M_pcie_tx_bytes_s] / 1e6), 800, 1200); // from the byte counters
     HAS(s, nvlink_rx_bytes_s);
     assert_in_range((int)(s.value[HN_M_nvlink_tx_bytes_s] / 1e6), 1500, 2600); // 2000 KiB a ms
     const hn_device_info *info = hn_probe_device(probe, 0);
