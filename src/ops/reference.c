@@ -13,6 +13,34 @@ hn_status hn_call_output(hone_error *err, const hn_call *call, int index, hn_dty
     return hn_tensor_new(err, dtype, shape, out);
 }
 
+// What computing in bf16 means: both factors are rounded, sums and results are float32.
+static hn_status call_narrow(hone_error *err, const hn_call *call) {
+    hn_tensor rounded[2] = {{0}};
+    const hn_tensor *inputs[64];
+    char label[160];
+    hone_status status = HONE_OK;
+    if (call->input_count > 64)
+        HN_FAIL(err, HONE_ERR_LIMIT, "%s has more than 64 inputs", call->node->op_type);
+    memcpy(inputs, call->inputs, (size_t)call->input_count * sizeof *inputs);
+    for (int i = 0; i < 2 && status == HONE_OK; i++) {
+        const hn_tensor *in = inputs[i];
+        if (!in || in->dtype != HN_F32) continue;
+        status = hn_tensor_new(err, HN_F32, &in->shape, &rounded[i]);
+        for (int64_t k = 0; status == HONE_OK && k < hn_tensor_count(in); k++)
+            ((float *)rounded[i].data)[k] =
+                hn_bf16_to_f32(hn_f32_to_bf16(((const float *)in->data)[k]));
+        inputs[i] = &rounded[i];
+    }
+    hn_call inner = *call;
+    inner.inputs = inputs;
+    if (status == HONE_OK) status = hn_op_get(call->node->op)->ref(err, &inner);
+    if (status != HONE_OK)
+        hn_error_frame(err, "running %s", hn_node_label(call->node, label, sizeof label));
+    hn_tensor_free(&rounded[0]);
+    hn_tensor_free(&rounded[1]);
+    return status;
+}
+
 hn_status hn_ref_call(hone_error *err, const hn_node *node, const hn_tensor *const *inputs,
                       int input_count, hn_tensor *const *outputs, int output_count, uint64_t seed) {
     const hn_op_info *info = hn_op_get(node->op);
@@ -21,6 +49,7 @@ hn_status hn_ref_call(hone_error *err, const hn_node *node, const hn_tensor *con
         HN_FAIL(err, HONE_ERR_UNSUPPORTED, "%s: the operator %s has no reference here",
                 hn_node_label(node, label, sizeof label), node->op_type);
     hn_call call = {node, input_count, output_count, inputs, outputs, seed};
+    if (node->compute == HN_BF16 && input_count >= 2) return call_narrow(err, &call);
     HN_TRY_CTX(err, info->ref(err, &call), "running %s", hn_node_label(node, label, sizeof label));
     return HONE_OK;
 }

@@ -48,11 +48,12 @@ static void open_dnnl(cpu_state *cpu) {
         api->dnnl_engine_destroy(cpu->engine);
         return;
     }
-    // The setting `isa` caps the library too; it must be said before the first primitive.
+    // The setting `isa` caps the library too; it must be said before the first primitive. Without a
+    // cap the library finds more than our levels tell apart (bf16 of a CPU without AMX).
     static const dnnl_cpu_isa_t caps[] = {dnnl_cpu_isa_sse41, dnnl_cpu_isa_avx2,
                                           dnnl_cpu_isa_avx512_core, dnnl_cpu_isa_avx512_core_vnni,
                                           dnnl_cpu_isa_all};
-    if (cpu->isa < HN_ISA_AMX && api->dnnl_set_max_cpu_isa) api->dnnl_set_max_cpu_isa(caps[cpu->isa]);
+    if (cpu->isa < hn_cpu_get()->isa && api->dnnl_set_max_cpu_isa) api->dnnl_set_max_cpu_isa(caps[cpu->isa]);
     // Equal nodes of a model share their generated code through the library's cache.
     if (api->dnnl_set_primitive_cache_capacity) api->dnnl_set_primitive_cache_capacity(512);
     const dnnl_version_t *version = api->dnnl_version();

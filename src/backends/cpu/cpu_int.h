@@ -144,7 +144,13 @@ bool cpu_posts_init(cpu_state *cpu, const hn_select *what, int first, const hn_s
 void cpu_posts_run(const cpu_posts *posts, const hn_args *args, float *out);
 
 // ---- oneDNN (dnnl_util.c) -----------------------------------------------------------------------
-typedef enum dnnl_source { DNNL_FROM_INPUT, DNNL_FROM_OUTPUT, DNNL_FROM_WORKSPACE, DNNL_FROM_OWN } dnnl_source;
+typedef enum dnnl_source {
+    DNNL_FROM_INPUT,
+    DNNL_FROM_OUTPUT,
+    DNNL_FROM_WORKSPACE,
+    DNNL_FROM_OWN,
+    DNNL_FROM_NARROW, // the input as bf16, converted into the workspace before each run
+} dnnl_source;
 
 #define DNNL_MAX_ARGS 12
 typedef struct dnnl_kernel {
@@ -159,6 +165,11 @@ typedef struct dnnl_kernel {
     void *last[DNNL_MAX_ARGS];   // pointer the memory object holds
     void *own[DNNL_MAX_ARGS];    // prepacked content, freed at the end
     cpu_posts posts;
+    // Input 0 of a node that computes in bf16: elements, and where the bf16 ones lie in the workspace.
+    int64_t narrow_count;
+    size_t narrow_offset;
+    const hn_k_quant *quant;
+    int threads;
 } dnnl_kernel;
 
 // What is built up before the primitive exists.
@@ -204,6 +215,10 @@ hn_status dnnl_arg(hone_error *err, dnnl_build *b, int arg, const dnnl_memory_de
 // A constant, reordered into the form `to`; `from` describes the data.
 hn_status dnnl_arg_packed(hone_error *err, dnnl_build *b, int arg, const dnnl_memory_desc_t *from,
                           const void *data, const dnnl_memory_desc_t *to);
+// Does this node compute in bf16 here? (Its choice in hn_node.compute, and an ISA that has it.)
+bool dnnl_wants_bf16(const cpu_state *cpu, const hn_node *node);
+// The source, input 0 of `count` float32 elements, as bf16.
+hn_status dnnl_arg_narrow(hone_error *err, dnnl_build *b, const dnnl_memory_desc_t *md, int64_t count);
 // Adds the post operands and the scratchpad, compiles what oneDNN left, hands the kernel over.
 hn_status dnnl_finish(hone_error *err, dnnl_build *b, const hn_shape *out, hn_layout layout,
                       hn_kernel **out_kernel);

@@ -24,7 +24,7 @@ typedef struct conv_problem {
     bool has_bias;
     int64_t groups;
     window win;
-    bool transposed;
+    bool transposed, narrow; // narrow: computes in bf16, float32 in and out
     dnnl_memory_desc_t x_md, y_md, w_plain, w_want, bias_md;
 } conv_problem;
 
@@ -83,7 +83,8 @@ static void weight_mds(dnnl_build *b, conv_problem *p) {
     api->dnnl_memory_desc_init_by_strides(&p->w_plain, n, dims, dnnl_f32, strides);
     p->w_want = p->w_plain;
     if (p->w.data)
-        api->dnnl_memory_desc_init_by_tag(&p->w_want, n, dims, dnnl_f32, dnnl_format_tag_any);
+        api->dnnl_memory_desc_init_by_tag(&p->w_want, n, dims, p->narrow ? dnnl_bf16 : dnnl_f32,
+                                          dnnl_format_tag_any);
 }
 
 static hn_status conv_descriptor(hone_error *err, dnnl_build *b, conv_problem *p) {
@@ -118,7 +119,8 @@ static hn_status conv_build(hone_error *err, dnnl_build *b, conv_problem *p, hn_
     const int64_t *x_sizes = p->transposed ? p->win.out : p->win.in;
     const int64_t *y_sizes = p->transposed ? p->win.in : p->win.out;
     int rank = activation_dims(&p->x.shape, x_sizes, p->win.rank, dims);
-    dnnl_dense(b, &p->x_md, rank, dims, dnnl_f32, HN_LAYOUT_CHANNELS_LAST);
+    p->narrow = dnnl_wants_bf16(b->cpu, b->what->node) && p->w.data && !p->transposed;
+    dnnl_dense(b, &p->x_md, rank, dims, p->narrow ? dnnl_bf16 : dnnl_f32, HN_LAYOUT_CHANNELS_LAST);
     activation_dims(&p->y.shape, y_sizes, p->win.rank, dims);
     dnnl_dense(b, &p->y_md, rank, dims, dnnl_f32, HN_LAYOUT_CHANNELS_LAST);
     weight_mds(b, p);
@@ -129,7 +131,8 @@ static hn_status conv_build(hone_error *err, dnnl_build *b, conv_problem *p, hn_
     dnnl_posts(b, &p->y.shape, HN_LAYOUT_CHANNELS_LAST, rank, dims);
     dnnl_threads(b, conv_flops(p));
     HN_TRY(conv_descriptor(err, b, p));
-    HN_TRY(dnnl_arg(err, b, DNNL_ARG_SRC, &p->x_md, DNNL_FROM_INPUT, 0));
+    if (p->narrow) HN_TRY(dnnl_arg_narrow(err, b, &p->x_md, p->x.count));
+    else HN_TRY(dnnl_arg(err, b, DNNL_ARG_SRC, &p->x_md, DNNL_FROM_INPUT, 0));
     HN_TRY(dnnl_arg(err, b, DNNL_ARG_DST, &p->y_md, DNNL_FROM_OUTPUT, 0));
     if (p->w.data) {
         const dnnl_memory_desc_t *want =

@@ -7,7 +7,7 @@
 
 typedef struct product {
     cpu_value a, b, c, bias;
-    bool trans_a, trans_b, has_bias;
+    bool trans_a, trans_b, has_bias, narrow; // narrow: computes in bf16, float32 in and out
     float alpha;
     int rank;                                    // of the oneDNN problem, 2 or more
     int64_t ad[HN_MAX_RANK], bd[HN_MAX_RANK], cd[HN_MAX_RANK];
@@ -102,7 +102,9 @@ static bool bias_dims(const product *p, int64_t *dims) {
 static hn_status product_build(hone_error *err, dnnl_build *b, product *p, hn_kernel **out_kernel) {
     const hn_dnnl *api = b->cpu->dnnl;
     int rank = p->rank;
-    matrix_md(b, &p->a_md, rank, p->ad, dnnl_f32, p->trans_a);
+    p->narrow = dnnl_wants_bf16(b->cpu, b->what->node) && p->b.data;
+    dnnl_data_type_t type = p->narrow ? dnnl_bf16 : dnnl_f32;
+    matrix_md(b, &p->a_md, rank, p->ad, type, p->trans_a);
     matrix_md(b, &p->b_plain, rank, p->bd, dnnl_f32, p->trans_b);
     matrix_md(b, &p->c_md, rank, p->cd, dnnl_f32, false);
     p->b_want = p->b_plain;
@@ -111,7 +113,7 @@ static hn_status product_build(hone_error *err, dnnl_build *b, product *p, hn_ke
         for (int i = 0; i < rank; i++)
             d[i] = p->bd[i];
         static const dnnl_format_tag_t any = dnnl_format_tag_any;
-        api->dnnl_memory_desc_init_by_tag(&p->b_want, rank, d, dnnl_f32, any);
+        api->dnnl_memory_desc_init_by_tag(&p->b_want, rank, d, type, any);
     }
     int64_t bd[HN_MAX_RANK];
     if (p->has_bias) {
@@ -137,7 +139,8 @@ static hn_status product_build(hone_error *err, dnnl_build *b, product *p, hn_ke
                                    &p->c_md) != dnnl_success)
         return HONE_ERR_UNSUPPORTED;
     HN_TRY(dnnl_make(err, b, &desc));
-    HN_TRY(dnnl_arg(err, b, DNNL_ARG_SRC, &p->a_md, DNNL_FROM_INPUT, 0));
+    if (p->narrow) HN_TRY(dnnl_arg_narrow(err, b, &p->a_md, p->a.count));
+    else HN_TRY(dnnl_arg(err, b, DNNL_ARG_SRC, &p->a_md, DNNL_FROM_INPUT, 0));
     HN_TRY(dnnl_arg(err, b, DNNL_ARG_DST, &p->c_md, DNNL_FROM_OUTPUT, 0));
     if (p->b.data) {
         const dnnl_memory_desc_t *want =

@@ -9,6 +9,34 @@
 
 static void dnnl_kernel_destroy(hn_kernel *kernel);
 
+// ---- bf16 ---------------------------------------------------------------------------------------
+// Elements a thread should have: a fork and join is about 1 us, a vector of 16 about 1 ns.
+#define NARROW_GRAIN 32768
+
+typedef struct narrow_job {
+    const dnnl_kernel *k;
+    const float *x;
+    uint16_t *out;
+} narrow_job;
+
+static void narrow_range(void *arg, int64_t begin, int64_t end) {
+    const narrow_job *job = arg;
+    job->k->quant->to_bf16(job->x + begin, job->out + begin, end - begin);
+}
+
+static void narrow(const dnnl_kernel *k, const hn_args *args) {
+    narrow_job job = {k, args->inputs[0],
+                      (uint16_t *)(void *)((char *)args->workspace + k->narrow_offset)};
+    if (k->threads <= 1 || k->narrow_count < 2 * NARROW_GRAIN) narrow_range(&job, 0, k->narrow_count);
+    else hn_parallel_for(k->narrow_count, NARROW_GRAIN, narrow_range, &job);
+}
+
+bool dnnl_wants_bf16(const cpu_state *cpu, const hn_node *node) {
+    const hn_cpu *here = hn_cpu_get();
+    return node->compute == HN_BF16 && cpu->isa == here->isa &&
+           (here->amx_bf16 ? cpu->isa >= HN_ISA_AMX : here->avx512_bf16);
+}
+
 static hone_status dnnl_kernel_run(hone_error *err, hn_kernel *kernel, const hn_args *args) {
     dnnl_kernel *self = (dnnl_kernel *)kernel;
     for (int i = 0; i < self->arg_count; i++) {
@@ -17,12 +45,14 @@ static hone_status dnnl_kernel_run(hone_error *err, hn_kernel *kernel, const hn_
         case DNNL_FROM_INPUT: pointer = args->inputs[self->index[i]]; break;
         case DNNL_FROM_OUTPUT: pointer = args->outputs[self->index[i]]; break;
         case DNNL_FROM_WORKSPACE: pointer = args->workspace; break;
+        case DNNL_FROM_NARROW: pointer = (char *)args->workspace + self->narrow_offset; break;
         default: continue;
         }
         if (pointer == self->last[i]) continue;
         self->last[i] = pointer;
         self->api->dnnl_memory_set_data_handle(self->args[i].memory, pointer);
     }
+    if (self->narrow_count) narrow(self, args);
     int status = self->api->dnnl_primitive_execute(self->primitive, self->stream, self->arg_count,
                                                    self->args);
     if (status != dnnl_success)
@@ -271,6 +301,13 @@ hn_status dnnl_arg(hone_error *err, dnnl_build *b, int arg, const dnnl_memory_de
     return HONE_OK;
 }
 
+hn_status dnnl_arg_narrow(hone_error *err, dnnl_build *b, const dnnl_memory_desc_t *md, int64_t count) {
+    b->kernel->narrow_count = count;
+    b->kernel->quant = b->cpu->quant;
+    b->kernel->threads = b->what->threads > 0 ? b->what->threads : b->threads_before;
+    return dnnl_arg(err, b, DNNL_ARG_SRC, md, DNNL_FROM_NARROW, 0);
+}
+
 static hn_status pack(hone_error *err, dnnl_build *b, const dnnl_memory_desc_t *from,
                       const void *data, const dnnl_memory_desc_t *to, void *packed) {
     const hn_dnnl *api = b->cpu->dnnl;
@@ -328,6 +365,10 @@ hn_status dnnl_finish(hone_error *err, dnnl_build *b, const hn_shape *out, hn_la
     if (bytes) {
         HN_TRY(dnnl_arg(err, b, DNNL_ARG_SCRATCHPAD, scratch, DNNL_FROM_WORKSPACE, 0));
         k->base.workspace_bytes = bytes;
+    }
+    if (k->narrow_count) {
+        k->narrow_offset = (k->base.workspace_bytes + 63) / 64 * 64;
+        k->base.workspace_bytes = k->narrow_offset + (size_t)k->narrow_count * sizeof(uint16_t);
     }
     if (b->fused < b->what->node->post_count &&
         !cpu_posts_init(b->cpu, b->what, b->fused, out, layout, &k->base, &k->posts))

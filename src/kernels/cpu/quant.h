@@ -11,6 +11,8 @@ typedef struct hn_k_quant {
     // (x - zero) * scale
     void (*dequantise)(const void *x, float *out, int64_t n, float scale, int32_t zero,
                        bool is_signed);
+    // To bfloat16, half to even; a NaN stays one.
+    void (*to_bf16)(const float *x, uint16_t *out, int64_t n);
 } hn_k_quant;
 extern const hn_k_quant hn_k_quant_ref, hn_k_quant_avx2, hn_k_quant_avx512;
 #endif
