@@ -32,23 +32,32 @@ static void print_side(const char *name, const hn_side *side) {
     printf("\n");
 }
 
-static void print_result(const hn_optimize_result *r) {
+static void print_result(const hn_optimize_result *r, bool recheck) {
     printf("A/A check: the input model against itself %.3fx [%.3f, %.3f] (%d pairs)\n\n",
            r->aa.speedup, r->aa.speedup_ci[0], r->aa.speedup_ci[1], r->aa.pairs);
     printf("%-12s %-9s %s\n", "strategy", "verdict", "reason");
     for (int i = 0; i < r->verdict_count; i++) {
         const hn_verdict *v = &r->verdicts[i];
         printf("%-12s %-9s %s", v->name, v->kept ? "kept" : v->tried ? "refused" : "-", v->reason);
+        if (v->verdict_changed) printf("; CHANGED, it was %s", v->was_kept ? "kept" : "refused");
         if (v->accuracy.samples) {
             printf("; ");
             print_accuracy(&v->accuracy);
         }
         printf("\n");
     }
+    if (recheck) {
+        printf("\n%d of %d verdicts changed\n", r->changed, r->verdict_count);
+        return;
+    }
     printf("\n%-10s %10s %10s %10s %12s %12s %12s  %s\n", "", "p50 ms", "p90 ms", "p99 ms", "per s",
            "memory", "file", "accuracy");
     print_side("baseline", &r->baseline);
     print_side("result", &r->result);
+    if (r->fresh.pairs)
+        printf("\nin a fresh process %.3fx [%.3f, %.3f] (%d pairs): %s", r->fresh.speedup,
+               r->fresh.speedup_ci[0], r->fresh.speedup_ci[1], r->fresh.pairs,
+               r->fresh_agrees ? "agrees" : "does not agree");
     printf("\nspeedup %.2fx [%.2f, %.2f], start %.1f -> %.1f ms%s\n", r->total.speedup,
            r->total.speedup_ci[0], r->total.speedup_ci[1], r->baseline.start_ms, r->result.start_ms,
            r->copied     ? "; nothing helped: the output is a copy of the input"
@@ -91,8 +100,7 @@ static hn_status write_report(hone_error *err, const hn_optimize_options *option
 }
 
 hone_status hn_cmd_optimize(hone_error *err, int argc, char **argv, int *out_exit) {
-    (void)out_exit;
-    hn_optimize_options o = {.seconds = 2, .progress = show_progress};
+    hn_optimize_options o = {.seconds = 2, .progress = show_progress, .hone_path = "/proc/self/exe"};
     hn_option_list shapes = {0};
     const char *report = NULL, *objective = "latency";
     double budget = 1;
@@ -101,7 +109,8 @@ hone_status hn_cmd_optimize(hone_error *err, int argc, char **argv, int *out_exi
         {"o", "OUT", HN_OPT_STR, &o.out_path, "the file to write"},
         {"data", "PATH", HN_OPT_STR, &o.data_path, ".npz, folder of them, or ONNX test data"},
         {"budget", "POINTS", HN_OPT_F64, &budget, "largest drop of top-1 in points, or of agreement below 100 (1)"},
-        {"objective", "NAME", HN_OPT_STR, &objective, "latency"},
+        {"objective", "NAME", HN_OPT_STR, &objective, "latency (default), throughput, memory, size or energy"},
+        {"time-limit", "S", HN_OPT_F64, &o.time_limit_s, "start nothing new after this time; the best so far is written"},
         {"device", "NAME", HN_OPT_STR, &o.device, "cpu (default here)"},
         {"batch", "N", HN_OPT_I64, &o.batch, "rows per run where the first dim is free"},
         {"shape", "IN=1x3x8x8", HN_OPT_LIST, &shapes, "bind an input's free dims; repeat it"},
@@ -110,14 +119,23 @@ hone_status hn_cmd_optimize(hone_error *err, int argc, char **argv, int *out_exi
         {"force", "NAMES", HN_OPT_STR, &o.force, "keep these strategies whatever the measurement says"},
         {"report", "DIR", HN_OPT_STR, &report, "write report.json there"},
         {"replay", "FILE", HN_OPT_STR, &o.replay_path, "follow the decisions of an earlier report.json"},
+        {"recheck", "FILE", HN_OPT_STR, &o.recheck_path, "measure the strategies of an earlier report.json again; writes no model"},
         {"seed", "N", HN_OPT_I64, &seed, "of made inputs and intervals (0)"},
     };
     const char *path = NULL;
     int count;
     HN_TRY(hn_cli_parse(err, argc, argv, options, HN_COUNT_OF(options), &path, 1, &count));
-    if (!path || !o.out_path) HN_FAIL(err, HONE_ERR_USAGE, "optimize needs MODEL and -o OUT");
-    if (strcmp(objective, "latency") != 0)
-        HN_FAIL(err, HONE_ERR_USAGE, "--objective '%s' is not known: latency", objective);
+    if (!path || (!o.out_path && !o.recheck_path))
+        HN_FAIL(err, HONE_ERR_USAGE, "optimize needs MODEL and -o OUT");
+    if (o.recheck_path && (o.out_path || o.replay_path))
+        HN_FAIL(err, HONE_ERR_USAGE, "--recheck writes no model: it goes without -o and --replay");
+    while (o.objective < HN_OBJECTIVE_END && strcmp(objective, hn_objective_name(o.objective)) != 0)
+        o.objective++;
+    if (o.objective == HN_OBJECTIVE_END)
+        HN_FAIL(err, HONE_ERR_USAGE, "--objective '%s' is not known: latency, throughput, memory, size, energy",
+                objective);
+    if (!(o.time_limit_s >= 0 && o.time_limit_s <= 1e6))
+        HN_FAIL(err, HONE_ERR_USAGE, "--time-limit must lie between 0 and 1000000 seconds");
     if (!(budget > 0 && budget <= 100))
         HN_FAIL(err, HONE_ERR_USAGE, "--budget must lie between 0 and 100 points");
     if (!(o.seconds > 0 && o.seconds <= 86400))
@@ -129,11 +147,12 @@ hone_status hn_cmd_optimize(hone_error *err, int argc, char **argv, int *out_exi
     o.seed = (uint64_t)seed;
     o.budget.max_drop = budget / 100;
     o.budget.min_agreement = 1 - budget / 100;
-    HN_TRY(check_outputs(err, o.out_path, report));
+    if (o.out_path) HN_TRY(check_outputs(err, o.out_path, report));
     hn_optimize_result result;
     HN_TRY(hn_optimize_run(err, &o, &result));
     hn_cli_progress_end();
-    print_result(&result);
+    print_result(&result, o.recheck_path != NULL);
+    if (result.changed) *out_exit = 1;
     hone_status status = HONE_OK;
     if (report) status = write_report(err, &o, &result, report, argc, argv);
     hn_optimize_result_free(&result);

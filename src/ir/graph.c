@@ -619,3 +619,27 @@ void hn_type_set_shape(hn_type *type, hn_dtype dtype, const hn_shape *shape) {
     for (int i = 0; i < shape->rank; i++)
         type->dims[i] = shape->dims[i];
 }
+
+// ---- metadata -----------------------------------------------------------------------------------
+const char *hn_module_meta(const hn_module *module, const char *key) {
+    for (size_t i = 0; i < module->metadata.count; i++)
+        if (strcmp(module->metadata.data[i].key, key) == 0) return module->metadata.data[i].value;
+    return NULL;
+}
+
+bool hn_module_set_meta(hn_module *module, const char *key, const char *value) {
+    size_t at = 0, count = module->metadata.count;
+    while (at < count && strcmp(module->metadata.data[at].key, key) != 0)
+        at++;
+    if (!value) {
+        for (size_t i = at; i + 1 < count; i++)
+            module->metadata.data[i] = module->metadata.data[i + 1];
+        module->metadata.count -= at < count;
+        return true;
+    }
+    hn_meta meta = {hn_arena_strdup(&module->arena, key), hn_arena_strdup(&module->arena, value)};
+    if (!meta.key || !meta.value) return false;
+    if (at == count) return hn_vec_push(&module->metadata, meta);
+    module->metadata.data[at] = meta;
+    return true;
+}

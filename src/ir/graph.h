@@ -230,6 +230,14 @@ const char *hn_node_label(const hn_node *node, char *buf, size_t size);
 bool hn_graph_within(const hn_graph *inner, const hn_graph *outer);
 // The node of `graph` that is `node` or holds it in a sub-graph; NULL: neither.
 hn_node *hn_node_ancestor(hn_node *node, const hn_graph *graph);
+// What an optimised file says beyond the standard: see onnx/hints.c.
+#define HN_HINT_BF16    "hone.bf16"
+#define HN_HINT_THREADS "hone.threads"
+#define HN_HINT_BATCH   "hone.batch"
+// Metadata entries of the file; NULL: there is no such key. set copies both texts and replaces; a NULL
+// value removes the entry.
+const char *hn_module_meta(const hn_module *module, const char *key);
+bool hn_module_set_meta(hn_module *module, const char *key, const char *value);
 // Concrete shape of a value whose dims are all constants.
 bool hn_type_shape(const hn_type *type, hn_shape *out_shape);
 void hn_type_set_shape(hn_type *type, hn_dtype dtype, const hn_shape *shape);

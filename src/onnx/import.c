@@ -418,6 +418,7 @@ static hn_status name_values(hone_error *err, hn_module *module) {
 static hn_status finish(hone_error *err, hn_module *module, const hn_onnx_options *options) {
     HN_TRY(hn_onnx_raise(err, module, options));
     HN_TRY(name_values(err, module));
+    hn_onnx_read_hints(module);
     HN_TRY(hn_ops_verify(err, module, options->keep_unknown));
 #ifdef HN_ASSERTS
     HN_TRY(hn_module_verify(err, module));

@@ -42,6 +42,10 @@ hn_status hn_onnx_sparse(hone_error *err, hn_onnx_source *source, hn_wire wire, 
 void hn_onnx_put_tensor(hn_wire_out *out, const char *name, const hn_tensor *tensor,
                         const char *location, int64_t external_at);
 
+// ---- hints (hints.c)
+// Metadata of an optimised file into the nodes that it speaks of.
+void hn_onnx_read_hints(hn_module *module);
+
 // ---- raising (raise.c) --------------------------------------------------------------------------
 // Raises all nodes in order, inferring types on the way; what stays below its op's version and is
 // in the table is HONE_ERR_UNSUPPORTED, or becomes an unknown op when keep_unknown.

@@ -147,8 +147,14 @@ void hn_calibration_free(hn_calibration *calibration) {
 
 // ---- from histogram to range --------------------------------------------------------------------
 const char *hn_clip_name(hn_clip_method method) {
-    static const char *const k_names[] = {"min-max", "percentile", "mean-square"};
+    static const char *const k_names[] = {"min-max", "percentile", "mean-square", "entropy"};
     return method < HN_CLIP_END ? k_names[method] : "?";
+}
+
+hn_clip_method hn_clip_by_name(const char *name) {
+    for (hn_clip_method m = 0; m < HN_CLIP_END; m++)
+        if (strcmp(hn_clip_name(m), name) == 0) return m;
+    return HN_CLIP_MINMAX;
 }
 
 static double bin_edge(const hn_range *range, int bin) {
@@ -196,6 +202,63 @@ static void clip_mse(const hn_range *range, float *low, float *high) {
     }
 }
 
+// Kullback-Leibler divergence of what is left when [low, high] is quantised in 255 steps: the bins
+// beyond count at the ends of the true distribution, the quantised one spreads each step's mass
+// over the bins of it that are not empty.
+static double clip_divergence(const hn_range *range, double low, double high) {
+    double p[HN_HISTOGRAM_BINS], mass[256] = {0}, total = 0, seen = 0;
+    int filled[256] = {0};
+    double step = (high - low) / 255;
+    int first = HN_HISTOGRAM_BINS, last = -1;
+    for (int i = 0; i < HN_HISTOGRAM_BINS; i++) {
+        double at = 0.5 * (bin_edge(range, i) + bin_edge(range, i + 1));
+        p[i] = range->bins[i];
+        total += p[i];
+        if (at < low || at > high) continue;
+        if (first > i) first = i;
+        last = i;
+    }
+    if (last < first || total <= 0) return INFINITY;
+    double below = 0, above = 0;
+    for (int i = 0; i < HN_HISTOGRAM_BINS; i++) {
+        if (i < first) below += p[i];
+        if (i > last) above += p[i];
+    }
+    for (int i = first; i <= last; i++) {
+        double at = 0.5 * (bin_edge(range, i) + bin_edge(range, i + 1));
+        int code = (int)((at - low) / step + 0.5);
+        code = code < 0 ? 0 : code > 255 ? 255 : code;
+        mass[code] += p[i];
+        filled[code] += p[i] > 0;
+        seen += p[i];
+    }
+    if (seen <= 0) return INFINITY;
+    double divergence = 0;
+    for (int i = first; i <= last; i++) {
+        double at = 0.5 * (bin_edge(range, i) + bin_edge(range, i + 1));
+        int code = (int)((at - low) / step + 0.5);
+        code = code < 0 ? 0 : code > 255 ? 255 : code;
+        double truth = p[i] + (i == first ? below : 0) + (i == last ? above : 0);
+        if (truth <= 0) continue;
+        double kept = p[i] > 0 && filled[code] ? mass[code] / filled[code] / seen : 1e-9;
+        divergence += truth / total * log(truth / total / kept);
+    }
+    return divergence;
+}
+
+static void clip_entropy(const hn_range *range, float *low, float *high) {
+    double best = clip_divergence(range, *low, *high), full_low = *low, full_high = *high;
+    for (int k = 98; k >= 10; k -= 2) {
+        double tried_low = full_low * k / 100, tried_high = full_high * k / 100;
+        double divergence = clip_divergence(range, tried_low, tried_high);
+        if (divergence < best) {
+            best = divergence;
+            *low = (float)tried_low;
+            *high = (float)tried_high;
+        }
+    }
+}
+
 void hn_range_clip(const hn_range *range, hn_clip_method method, float *out_low, float *out_high) {
     // Zero must be exact: padding and ReLU depend on it.
     float low = range->low < 0 ? range->low : 0, high = range->high > 0 ? range->high : 0;
@@ -206,6 +269,8 @@ void hn_range_clip(const hn_range *range, hn_clip_method method, float *out_low,
         high = cut_high > 0 ? cut_high : 0;
     } else if (range->bins && method == HN_CLIP_MSE) {
         clip_mse(range, &low, &high);
+    } else if (range->bins && method == HN_CLIP_ENTROPY) {
+        clip_entropy(range, &low, &high);
     }
     *out_low = low;
     *out_high = high;

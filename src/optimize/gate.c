@@ -9,6 +9,12 @@ hn_status hn_gate_session(hone_error *err, const hn_gate *gate, const hn_module 
     return hn_session_new(err, module, &options, out_session);
 }
 
+int64_t hn_gate_rows(const hn_gate *gate) {
+    if (gate->dataset) return hn_max_i64(1, hn_dataset_batch(gate->dataset));
+    const hn_shape *shape = &gate->made[0].shape;
+    return gate->input_count && shape->rank && shape->dims[0] > 0 ? shape->dims[0] : 1;
+}
+
 static hn_status open_data(hone_error *err, const hn_optimize_options *options, hn_gate *gate) {
     const hn_module *module = gate->original;
     if (options->data_path) {

@@ -37,7 +37,11 @@ typedef struct hn_side {
 typedef struct hn_verdict {
     const char *name, *optimises;
     bool tried, kept;
-    char reason[256];
+    char reason[320];
+    char *decision;                // JSON: how to make the candidate again, also of a refused one; owned
+    bool was_kept, verdict_changed; // --recheck: what the earlier report says
+    int64_t rows_needed;           // rows that would prove the budget; 0: there were enough
+    double energy_ratio;           // NaN: not measured
     double speedup, speedup_ci[2]; // against the best model before it; NaN if not measured
     double start_speedup, start_ci[2];
     double memory_ratio, size_ratio;
@@ -46,8 +50,21 @@ typedef struct hn_verdict {
 
 typedef struct hn_layer {
     char name[96], op[32], precision[16];
-    double error; // 1 - cosine of the outputs with this layer alone in that precision; NaN unknown
+    const char *strategy; // whose choice it was: "int8"
+    double error;  // 1 - cosine of the outputs with this layer alone in that precision; NaN unknown
+    char why[120]; // of a layer that stays float
 } hn_layer;
+
+// What a strategy is kept for. A row of strategies.def says which it can serve.
+typedef enum hn_objective {
+    HN_OBJECTIVE_LATENCY,
+    HN_OBJECTIVE_THROUGHPUT,
+    HN_OBJECTIVE_MEMORY,
+    HN_OBJECTIVE_SIZE,
+    HN_OBJECTIVE_ENERGY,
+    HN_OBJECTIVE_END
+} hn_objective;
+const char *hn_objective_name(hn_objective objective);
 
 #define HN_MAX_STRATEGIES 16
 typedef struct hn_optimize_result {
@@ -56,6 +73,9 @@ typedef struct hn_optimize_result {
     int verdict_count;
     hn_pair aa;               // the input model against itself
     hn_pair total;            // input model against result
+    hn_pair fresh;            // the same in a process of its own; pairs 0: not done
+    bool fresh_agrees;
+    int changed;              // --recheck: verdicts that changed
     HN_VEC(hn_layer) layers;
     char model_sha256[65];
     int model_opset, model_nodes;
@@ -77,6 +97,10 @@ typedef struct hn_optimize_options {
     double seconds;           // per measurement, 0: 2
     uint64_t seed;
     const char *only;         // comma-separated strategies, NULL: all
+    hn_objective objective;
+    double time_limit_s;      // 0: none; the best so far is written
+    const char *recheck_path; // report.json whose strategies are measured again; nothing is written
+    const char *hone_path;    // the command, for measuring in fresh processes; NULL: not done
     const char *force;        // kept whatever the measurement says (the verdict is still printed)
     // Called with a share in 0..1; may be NULL.
     void (*progress)(void *user, const char *what, double share);

@@ -36,6 +36,7 @@ hn_status hn_gate_pair(hone_error *err, hn_gate *gate, hn_session *a, hn_session
 // Load from memory, plan, first run: pairs of cold starts.
 hn_status hn_gate_start_pair(hone_error *err, hn_gate *gate, const hn_module *a, const hn_module *b,
                              hn_pair *out_pair);
+int64_t hn_gate_rows(const hn_gate *gate); // of one call
 hn_status hn_gate_session(hone_error *err, const hn_gate *gate, const hn_module *module,
                           hn_session **out_session);
 // Does the accuracy fit the budget? If not, says why. Pure.
@@ -55,8 +56,15 @@ typedef struct hn_calibration {
     hn_range *ranges;         // by value id of the module
     uint32_t count;
 } hn_calibration;
-typedef enum hn_clip_method { HN_CLIP_MINMAX, HN_CLIP_PERCENTILE, HN_CLIP_MSE, HN_CLIP_END } hn_clip_method;
+typedef enum hn_clip_method {
+    HN_CLIP_MINMAX,
+    HN_CLIP_PERCENTILE,
+    HN_CLIP_MSE,
+    HN_CLIP_ENTROPY,
+    HN_CLIP_END
+} hn_clip_method;
 const char *hn_clip_name(hn_clip_method method);
+hn_clip_method hn_clip_by_name(const char *name); // HN_CLIP_MINMAX where there is none of that name
 hn_status hn_calibrate(hone_error *err, hn_gate *gate, hn_module *module, int64_t max_samples,
                        void (*progress)(void *, const char *, double), void *user,
                        hn_calibration *out_calibration);
@@ -99,7 +107,11 @@ typedef struct hn_optimizer {
     hn_module *original, *current; // owned; current is the best so far
     hn_session *current_session;   // owned
     json_t *replay;                // decisions to follow, NULL: none
+    bool recheck;                  // the decisions are followed, but measured and judged again
     json_t *decisions;             // array being built
+    int64_t deadline_ns;           // 0: none
+    hn_pair given;                 // a strategy's own measurement, where the gate's would not fit
+    bool has_given;
 } hn_optimizer;
 
 typedef struct hn_strategy {
@@ -117,6 +129,62 @@ typedef struct hn_strategy {
 #include "optimize/strategies.def"
 #undef HN_STRATEGY
 void hn_optimizer_progress(const hn_optimizer *o, const char *what, double share);
+bool hn_optimizer_late(const hn_optimizer *o); // the time limit is used up
+const json_t *hn_replay_item(const hn_optimizer *o, const char *name); // of the list to follow, or NULL
+const json_t *hn_replay_of(const hn_optimizer *o, const char *name); // its decision
+char *hn_json_text(const json_t *json); // sorted and compact, owned; NULL for NULL
+// A copy of the best model so far with the portable rewrites and all values named.
+hn_status hn_rewritten(hone_error *err, const hn_optimizer *o, hn_module **out_module);
+
+// ---- judge.c ------------------------------------------------------------------------------------
+const hn_strategy *hn_strategies(size_t *out_count);
+hn_status hn_optimizer_try_all(hone_error *err, hn_optimizer *o);
+// Names of a comma-separated list must be strategies.
+hn_status hn_strategy_names(hone_error *err, const char *option, const char *list);
+bool hn_strategy_listed(const char *list, const char *name);
+int64_t hn_session_bytes(const hn_session *session); // weights, slab, prepacked
+void hn_side_fill(const hn_gate *gate, const hn_latency *latency, const hn_session *session,
+                  hn_side *out);
+
+// ---- output.c -----------------------------------------------------------------------------------
+// Writes the result under a temporary name, confirms it, gives it its name.
+hn_status hn_optimizer_write(hone_error *err, hn_optimizer *o);
+
+// ---- layers.c -----------------------------------------------------------------------------------
+typedef struct hn_layer_try {
+    hn_module *module;
+    hn_accuracy accuracy;
+} hn_layer_try;
+typedef struct hn_layer_search hn_layer_search;
+struct hn_layer_search {
+    hn_optimizer *o;
+    const char *precision;  // "int8"
+    hn_module *base;        // owned: o->current, rewritten
+    bool *node_in, *capable; // by node id
+    double *error;          // by node id: 1 - cosine with this layer alone; NaN: not measured
+    char (*why)[120];       // by node id: why the layer stays float
+    int nodes;              // how many were in at first
+    void *self;             // the strategy's
+    // A copy of the base with these layers in the lower precision.
+    hone_status (*make)(hone_error *err, hn_layer_search *s, const bool *node_in,
+                        hn_module **out_module);
+};
+hn_status hn_layers_open(hone_error *err, hn_optimizer *o, const char *precision,
+                         bool (*capable)(const hn_node *), hn_layer_search *out);
+void hn_layers_close(hn_layer_search *s);
+int64_t hn_samples_for(const hn_optimizer *o, int64_t rows); // samples that hold so many rows
+// Makes a candidate and runs it over up to `limit` samples (0: all) of the calibration half.
+hn_status hn_layers_try(hone_error *err, hn_layer_search *s, const bool *node_in, int64_t limit,
+                        hn_layer_try *out);
+void hn_layers_try_free(hn_layer_try *t);
+bool hn_layers_fit(const hn_layer_search *s, const hn_accuracy *a);
+// Measures each layer alone, then finds the fewest that must go back to float; s->node_in and s->why
+// say which. best->module stays NULL where no set fits.
+hn_status hn_layers_shrink(hone_error *err, hn_layer_search *s, hn_layer_try *best);
+hn_status hn_layers_record(hone_error *err, const hn_layer_search *s); // rows of the report
+int hn_layers_count(const hn_layer_search *s);                         // those that are in
+json_t *hn_layers_to_json(const hn_layer_search *s);
+hn_status hn_layers_from_json(hone_error *err, hn_layer_search *s, const json_t *json);
 // Gives every unnamed value of the main graph a name of its own.
 hn_status hn_name_values(hone_error *err, hn_module *module);
 #endif

@@ -37,13 +37,16 @@ static json_t *side_json(const hn_side *side) {
 
 static json_t *verdict_json(const hn_verdict *v) {
     bool measured = !isnan(v->speedup);
-    return json_pack("{s:s,s:s,s:b,s:b,s:s,s:o,s:o,s:o,s:o,s:o,s:n,s:o}", "name", v->name,
+    return json_pack("{s:s,s:s,s:b,s:b,s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "name", v->name,
                      "optimises", v->optimises, "tried", v->tried, "kept", v->kept, "reason",
                      v->reason, "speedup", number(v->speedup), "speedup_ci",
                      measured ? interval(v->speedup_ci) : json_null(), "start_speedup",
                      number(v->start_speedup), "memory_ratio", number(v->memory_ratio),
-                     "size_ratio", number(v->size_ratio), "energy_ratio", "accuracy_delta",
-                     v->accuracy.samples ? accuracy_json(&v->accuracy) : json_null());
+                     "size_ratio", number(v->size_ratio), "energy_ratio", number(v->energy_ratio),
+                     "accuracy_delta",
+                     v->accuracy.samples ? accuracy_json(&v->accuracy) : json_null(), "rows_needed",
+                     v->rows_needed ? json_integer(v->rows_needed) : json_null(), "decision",
+                     v->decision ? json_loads(v->decision, 0, NULL) : json_null());
 }
 
 static json_t *pair_json(const hn_pair *pair) {
@@ -75,6 +78,9 @@ hn_status hn_optimize_report(hone_error *err, const hn_optimize_options *options
         json_array_append_new(layers, json_pack("{s:s,s:s,s:s,s:o}", "name", layer->name, "op",
                                                 layer->op, "precision", layer->precision, "error",
                                                 number(layer->error)));
+        json_t *row = json_array_get(layers, json_array_size(layers) - 1);
+        json_object_set_new(row, "strategy", json_string(layer->strategy));
+        json_object_set_new(row, "why", *layer->why ? json_string(layer->why) : json_null());
     }
     json_t *root = json_pack(
         "{s:{s:s,s:i,s:i,s:I},s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:s,s:I,s:b,s:o}", "model", "sha256",
@@ -84,6 +90,8 @@ hn_status hn_optimize_report(hone_error *err, const hn_optimize_options *options
         "layers", layers, "aa", pair_json(&r->aa), "total", pair_json(&r->total), "command",
         command, "seed", (json_int_t)options->seed, "copied", r->copied, "decisions",
         r->decisions ? json_loads(r->decisions, 0, NULL) : json_array());
+    json_object_set_new(root, "objective", json_string(hn_objective_name(options->objective)));
+    json_object_set_new(root, "fresh", r->fresh.pairs ? pair_json(&r->fresh) : json_null());
     char *text = root ? json_dumps(root, JSON_INDENT(2)) : NULL;
     json_decref(root);
     if (!text) HN_NOMEM(err, "writing the report");

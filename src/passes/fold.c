@@ -217,6 +217,13 @@ static hn_status fold_node(hone_error *err, hn_pass_ctx *ctx, hn_node *node, boo
     return status;
 }
 
+// Weights that a file stores in 16 bits: a session computes with float32 and gives the memory.
+static bool stored_narrow(const hn_pass_ctx *ctx, const hn_node *node) {
+    if (!ctx->expand_storage || !hn_pass_is(node, "Cast")) return false;
+    hn_dtype from = node->inputs[0]->type.dtype, to = node->outputs[0]->type.dtype;
+    return (from == HN_F16 || from == HN_BF16) && to == HN_F32;
+}
+
 static hn_status fold_graph(hone_error *err, hn_pass_ctx *ctx, const groups *g, hn_graph *graph) {
     for (hn_node *node = graph->first, *next; node; node = next) {
         next = node->next;
@@ -232,7 +239,7 @@ static hn_status fold_graph(hone_error *err, hn_pass_ctx *ctx, const groups *g, 
         if (!foldable(ctx, node)) continue;
         // Constants made in this sweep give this node its shapes.
         if (hn_infer_node(NULL, node) != HONE_OK) continue;
-        bool grouped = group_may_go(ctx, g, node);
+        bool grouped = group_may_go(ctx, g, node) || stored_narrow(ctx, node);
         if (grouped || within_bounds(ctx, node)) HN_TRY(fold_node(err, ctx, node, grouped));
     }
     return HONE_OK;

@@ -70,6 +70,7 @@ static hn_status run_one(hone_error *err, hn_module *module, const hn_pass *pass
         .freeze_overridable = options->freeze_overridable,
         .fold_limit_bytes =
             options->fold_limit_bytes ? options->fold_limit_bytes : HN_FOLD_LIMIT_BYTES,
+        .expand_storage = options->expand_storage,
         .pinned = options->pinned,
         .pinned_count = options->pinned_count,
     };

@@ -17,6 +17,7 @@ typedef struct hn_pass_ctx {
     bool freeze_overridable; // overridable weights may be folded
     size_t
         fold_limit_bytes; // a folded constant may be larger than what it replaces by this at most
+    bool expand_storage;     // weights stored in 16 bits are made float32 once
     hn_value *const *pinned; // values that must survive by identity (calibration points), or NULL
     int pinned_count;
 } hn_pass_ctx;
@@ -40,6 +41,7 @@ typedef struct hn_pass_options {
     bool verify;             // after each pass; always on in builds with assertions
     const char *disable;     // comma-separated names, or NULL
     size_t fold_limit_bytes; // 0: HN_FOLD_LIMIT_BYTES
+    bool expand_storage;     // sessions: a Cast of a constant 16-bit float is folded at any size
     hn_value *const *pinned; // see hn_pass_ctx
     int pinned_count;
     void (*trace)(void *user, const hn_pass *pass, int changes, int64_t ns);

@@ -2,6 +2,16 @@
 // Sessions: input checks, the plan cache, statistics, observation.
 #include "config/config.h"
 #include "plan/plan_int.h"
+#include <stdio.h>
+
+// An optimised file may say how many threads were best; that holds for machines with as many.
+static int threads_for(const hn_module *module) {
+    const char *hint = hn_module_meta(module, HN_HINT_THREADS);
+    int best, of, here = hn_parallel_threads();
+    return hint && sscanf(hint, "%d of %d", &best, &of) == 2 && of == here && best >= 1 && best <= here
+               ? best
+               : here;
+}
 
 static hn_status make_session(hone_error *err, const hn_module *module,
                               const hn_session_options *options, hn_session **out_session) {
@@ -11,7 +21,7 @@ static hn_status make_session(hone_error *err, const hn_module *module,
     if (!session) HN_NOMEM(err, "making a session");
     session->module = module;
     session->options = *options;
-    if (!session->options.threads) session->options.threads = hn_parallel_threads();
+    if (!session->options.threads) session->options.threads = threads_for(module);
     if (!session->options.plan_cache_bytes)
         session->options.plan_cache_bytes = hn_config_get()->plan_cache_bytes;
     *out_session = session;
@@ -22,7 +32,7 @@ static hn_status make_session(hone_error *err, const hn_module *module,
 static hn_status prepare(hone_error *err, hn_session *session) {
     session->prepared = hn_module_clone(session->module, NULL);
     if (!session->prepared) HN_NOMEM(err, "making a session");
-    hn_pass_options options = {.disable = session->options.disable_passes};
+    hn_pass_options options = {.disable = session->options.disable_passes, .expand_storage = true};
     HN_TRY(hn_passes_run(err, session->prepared, HN_PASS_PORTABLE, &options));
     session->module = session->prepared;
     return HONE_OK;

@@ -39,6 +39,24 @@ cmp "$dir/a.onnx" "$dir/b.onnx" || fail "the replayed model differs"
 "$HONE" inspect "$dir/a.onnx" | grep -q QuantizeLinear || fail "no QuantizeLinear in the output"
 [ "$(stat -c %s "$dir/a.onnx")" -lt $(( $(stat -c %s "$model") / 3 )) ] || fail "the int8 file is not much smaller"
 
+# The chain was measured again by a process of its own, and a recheck of the report measures once more.
+jq -e '.fresh.pairs >= 7' "$dir/r/report.json" >/dev/null || fail "no fresh process"
+"$HONE" optimize "$model" --recheck "$dir/r/report.json" --data "$dir/data.npz" --seconds 0.2 --threads 1 --batch 16 --budget 50 >"$dir/out" 2>&1
+[ $? -le 1 ] || fail "recheck: $(cat "$dir/out")"
+grep -q '^[01] of 1 verdicts changed$' "$dir/out" || fail "recheck says nothing: $(cat "$dir/out")"
+
+# Objectives: fp16 storage is for size; what serves another objective says so; a time limit ends the run.
+opt -o "$dir/h.onnx" --data "$dir/data.npz" --only fp16,threads --objective size --report "$dir/h" >"$dir/out" 2>&1 || fail "size: $(cat "$dir/out")"
+grep -q '^fp16 .*kept.*file size 0\.[45]' "$dir/out" || fail "fp16 is not kept for size: $(cat "$dir/out")"
+grep -q '^threads .*not tried: it serves latency' "$dir/out" || fail "threads serves no size: $(cat "$dir/out")"
+[ "$(stat -c %s "$dir/h.onnx")" -lt $(( $(stat -c %s "$model") * 6 / 10 )) ] || fail "fp16 storage is not small"
+opt -o "$dir/h2.onnx" --replay "$dir/h/report.json" >/dev/null 2>&1 || fail "replay of fp16"
+cmp "$dir/h.onnx" "$dir/h2.onnx" || fail "the replayed fp16 model differs"
+opt -o "$dir/t.onnx" --data "$dir/data.npz" --time-limit 0.01 >"$dir/out" 2>&1 || fail "time limit: $(cat "$dir/out")"
+grep -q '^int8 .*not tried: the time limit of 0.01 s is used up' "$dir/out" || fail "no word on the time limit: $(cat "$dir/out")"
+opt -o "$dir/w.onnx" --objective throughput --only batch --batch 1 --report "$dir/w" >"$dir/out" 2>&1 || fail "batch: $(cat "$dir/out")"
+grep -Eq '^batch .*(kept.*rows a call|more rows a second|no effect)' "$dir/out" || fail "batch says nothing: $(cat "$dir/out")"
+
 # No data: the lossy strategy is not tried; nothing kept gives the input's bytes.
 opt -o "$dir/c.onnx" --only int8 >"$dir/out" 2>&1 || fail "optimize without data: $(cat "$dir/out")"
 grep -q 'not tried: no calibration data' "$dir/out" || fail "no word on missing data"
@@ -97,6 +115,8 @@ expect() { # status, then arguments
 expect 2 "$model"
 expect 2 "$model" -o "$dir/none.onnx" --objective beauty
 expect 2 "$model" -o "$dir/none.onnx" --budget 0
+expect 2 "$model" -o "$dir/none.onnx" --time-limit -1
+expect 2 "$model" -o "$dir/none.onnx" --recheck "$dir/r/report.json"
 expect 3 "$model" -o "$dir/none.onnx" --data "$dir/other.npz"
 expect 3 "$model" -o "$dir/none.onnx" --data "$dir/missing.npz"
 for labels in beyond below real; do expect 3 "$model" -o "$dir/none.onnx" --data "$dir/$labels.npz"; done

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+// The strategy `bf16`: which convolutions and products compute in bf16.
+//
+// bf16 has float32's range and 8 bits of precision, and only these layers take it: normalisations,
+// softmax, exp, log, pow and reductions stay float32 because they are other nodes, also where an
+// exporter wrote them out. Left float as well are layers whose result goes into exp, log, pow or
+// softmax with a magnitude at which 8 bits are too few, and layers that are not faster here. Sums are
+// float32 at any length. The file stays float32 with the choice in its metadata (onnx/hints.c).
+#include "optimize/optimize_int.h"
+#include "probe/cpu.h"
+#include <math.h>
+
+#define CALIBRATION_ROWS 128
+// Half a unit in the last place of bf16 is 2^-9 of the value; in front of exp it becomes a relative error.
+#define MAX_EXPONENT_ERROR 0.125
+#define PROFILE_RUNS       30
+
+static bool capable(const hn_node *node) {
+    return hn_quantize_capable(node) && node->outputs[0] && node->compute == HN_NONE;
+}
+
+static hone_status make(hone_error *err, hn_layer_search *s, const bool *node_in,
+                        hn_module **out_module) {
+    hn_module *module = hn_module_clone(s->base, NULL);
+    if (!module) HN_NOMEM(err, "choosing layers");
+    hn_str list = {0};
+    for (hn_node *node = module->main->first; node; node = node->next) {
+        bool in = node->id < s->base->next_node_id && node_in[node->id];
+        if (in) node->compute = HN_BF16;
+        if (in) hn_str_printf(&list, "%s%s", list.length ? "\n" : "", node->outputs[0]->name);
+    }
+    bool ok = !list.failed && hn_module_set_meta(module, HN_HINT_BF16, hn_str_get(&list));
+    hn_str_free(&list);
+    if (!ok) {
+        hn_module_free(module);
+        HN_NOMEM(err, "choosing layers");
+    }
+    *out_module = module;
+    return HONE_OK;
+}
+
+// ---- by magnitude -------------------------------------------------------------------------------
+static bool steep(const hn_node *node) {
+    static const char *const k_ops[] = {"Exp", "Softmax", "LogSoftmax", "Log", "Pow", "Sinh", "Cosh"};
+    for (size_t i = 0; i < HN_COUNT_OF(k_ops); i++)
+        if (!*node->domain && strcmp(node->op_type, k_ops[i]) == 0) return true;
+    return false;
+}
+
+static bool follows(const hn_node *node) { // still the same numbers, or a few of them added
+    static const char *const k_ops[] = {"Add", "Sub", "Mul", "Div", "Reshape", "Transpose", "Identity",
+                                        "Flatten", "Squeeze", "Unsqueeze", "Neg", "Where"};
+    for (size_t i = 0; i < HN_COUNT_OF(k_ops); i++)
+        if (!*node->domain && strcmp(node->op_type, k_ops[i]) == 0) return true;
+    return false;
+}
+
+// The steep operator that reads this value, at most a few steps on; *out_value is what it reads.
+static const hn_node *steep_user(const hn_value *value, int depth, const hn_value **out_value) {
+    for (size_t i = 0; i < value->uses.count; i++) {
+        const hn_node *user = value->uses.data[i].node;
+        *out_value = value;
+        if (steep(user)) return user;
+        if (depth > 0 && follows(user) && user->outputs[0]) {
+            const hn_node *found = steep_user(user->outputs[0], depth - 1, out_value);
+            if (found) return found;
+        }
+    }
+    return NULL;
+}
+
+static void leave_steep(hn_layer_search *s, const hn_calibration *calibration) {
+    for (const hn_node *node = s->base->main->first; node; node = node->next) {
+        const hn_value *value;
+        if (!s->node_in[node->id]) continue;
+        const hn_range *in = &calibration->ranges[node->inputs[0]->id];
+        if (in->not_finite) {
+            snprintf(s->why[node->id], sizeof s->why[0], "its input holds %lld values that are not finite",
+                     (long long)in->not_finite);
+            s->node_in[node->id] = false;
+            continue;
+        }
+        const hn_node *user = steep_user(node->outputs[0], 4, &value);
+        if (!user || value->id >= calibration->count || !calibration->ranges[value->id].seen) continue;
+        const hn_range *range = &calibration->ranges[value->id];
+        double most = fmax(-(double)range->low, range->high), moved = most / 512;
+        if (moved <= MAX_EXPONENT_ERROR) continue;
+        s->node_in[node->id] = false;
+        snprintf(s->why[node->id], sizeof s->why[0],
+                 "feeds %s with values up to %.3g, which bf16 would move by %.2g", user->op_type, most,
+                 moved);
+    }
+}
+
+// ---- by time ------------------------------------------------------------------------------------
+// A copy with all chosen layers narrow or wide, that times its steps.
+typedef struct timed_copy {
+    hn_module *module;
+    hn_session *session;
+    hn_step_info *steps;
+    int count;
+    double *ns; // the least time of a layer by the id of the base's node; 0: not seen
+} timed_copy;
+
+static void copy_free(timed_copy *t) {
+    hn_session_free(t->session);
+    hn_module_free(t->module);
+    hn_free(t->steps);
+    hn_free(t->ns);
+}
+
+static hn_status copy_make(hone_error *err, const hn_layer_search *s, bool narrow, timed_copy *t) {
+    t->module = hn_module_clone(s->base, NULL);
+    t->ns = hn_calloc((size_t)s->base->next_node_id + 1, sizeof *t->ns);
+    if (!t->module || !t->ns) HN_NOMEM(err, "timing layers");
+    for (hn_node *node = t->module->main->first; node; node = node->next) {
+        if (!s->node_in[node->id]) continue;
+        if (narrow) node->compute = HN_BF16;
+        node->name = hn_arena_printf(&t->module->arena, "layer#%u", node->id);
+        if (!node->name) HN_NOMEM(err, "timing layers");
+    }
+    hn_session_options options = {.backend = s->o->backend, .profile = true};
+    return hn_session_new(err, t->module, &options, &t->session);
+}
+
+// One run, whose steps count where they were the fastest so far.
+static hn_status copy_run(hone_error *err, const hn_layer_search *s, timed_copy *t, const hn_tensor *in) {
+    hn_tensor out[HN_MAX_KERNEL_IO];
+    const hn_gate *gate = &s->o->gate;
+    if (t->count) hn_session_reset_profile(t->session);
+    HN_TRY(hn_session_run(err, t->session, in, gate->input_count, out, gate->output_count));
+    if (!t->count) { // the first run makes the plan and is not counted
+        t->count = hn_session_steps(t->session, NULL, 0);
+        t->steps = hn_calloc((size_t)t->count + 1, sizeof *t->steps);
+        if (!t->steps) HN_NOMEM(err, "timing layers");
+        return HONE_OK;
+    }
+    hn_session_steps(t->session, t->steps, t->count);
+    for (int i = 0; i < t->count; i++) {
+        unsigned id;
+        const hn_step_info *step = &t->steps[i];
+        if (!step->name || !step->runs || sscanf(step->name, "layer#%u", &id) != 1 ||
+            id >= s->base->next_node_id)
+            continue;
+        double ns = step->total_ns / (double)step->runs;
+        if (t->ns[id] == 0 || ns < t->ns[id]) t->ns[id] = ns;
+    }
+    return HONE_OK;
+}
+
+// The two copies take turns, so that a busy machine hits both.
+static hn_status leave_slow(hone_error *err, hn_layer_search *s) {
+    timed_copy wide = {0}, narrow = {0};
+    hn_tensor in[HN_MAX_KERNEL_IO];
+    const hn_gate *gate = &s->o->gate;
+    hone_status status = hn_gate_inputs(err, gate, hn_gate_sample(gate, HN_SPLIT_CALIBRATE, 0), in);
+    if (status == HONE_OK) status = copy_make(err, s, false, &wide);
+    if (status == HONE_OK) status = copy_make(err, s, true, &narrow);
+    for (int i = 0; i < PROFILE_RUNS && status == HONE_OK; i++) {
+        status = copy_run(err, s, &wide, in);
+        if (status == HONE_OK) status = copy_run(err, s, &narrow, in);
+        hn_optimizer_progress(s->o, "bf16: timing layers", (double)i / PROFILE_RUNS);
+    }
+    for (uint32_t id = 0; status == HONE_OK && id < s->base->next_node_id; id++) {
+        if (!s->node_in[id] || wide.ns[id] <= 0 || narrow.ns[id] <= 0 ||
+            narrow.ns[id] < 0.95 * wide.ns[id])
+            continue;
+        s->node_in[id] = false;
+        snprintf(s->why[id], sizeof s->why[0], "not faster in bf16: %.1f us against %.1f",
+                 narrow.ns[id] / 1e3, wide.ns[id] / 1e3);
+    }
+    copy_free(&wide);
+    copy_free(&narrow);
+    return status;
+}
+
+static hn_status search(hone_error *err, hn_layer_search *s, hn_layer_try *out) {
+    hn_optimizer *o = s->o;
+    hn_calibration calibration = {0};
+    HN_TRY(hn_calibrate(err, &o->gate, s->base, hn_samples_for(o, CALIBRATION_ROWS),
+                        o->options->progress, o->options->user, &calibration));
+    leave_steep(s, &calibration);
+    hn_calibration_free(&calibration);
+    HN_TRY(leave_slow(err, s));
+    s->nodes = hn_layers_count(s);
+    if (!s->nodes) return HONE_OK;
+    HN_TRY(hn_layers_try(err, s, s->node_in, 0, out));
+    if (!hn_layers_fit(s, &out->accuracy)) HN_TRY(hn_layers_shrink(err, s, out));
+    return HONE_OK;
+}
+
+static bool here(void) {
+    const hn_cpu *cpu = hn_cpu_get();
+    return hn_cpu_isa() == cpu->isa && (cpu->amx_bf16 || cpu->avx512_bf16);
+}
+
+hone_status hn_strategy_bf16(hone_error *err, hn_optimizer *o, hn_module **out_module,
+                             json_t **out_decision, char *why, size_t why_size) {
+    const json_t *given = hn_replay_of(o, "bf16");
+    if (!given && !here()) HN_FAIL(err, HONE_ERR_UNSUPPORTED, "this CPU has no bf16 products");
+    hn_layer_search s;
+    hn_layer_try best = {0};
+    HN_TRY(hn_layers_open(err, o, "bf16", capable, &s));
+    s.make = make;
+    int all = s.nodes;
+    hone_status status = HONE_OK;
+    if (given) {
+        status = hn_layers_from_json(err, &s, given);
+        if (status == HONE_OK) status = make(err, &s, s.node_in, &best.module);
+    } else if (all) {
+        status = search(err, &s, &best);
+    }
+    if (status == HONE_OK && all) status = hn_layers_record(err, &s);
+    if (status == HONE_OK && best.module) {
+        *out_decision = hn_layers_to_json(&s);
+        *out_module = best.module;
+        best.module = NULL;
+        snprintf(why, why_size, "%d of %d layers in bf16", hn_layers_count(&s), all);
+    } else if (status == HONE_OK) {
+        snprintf(why, why_size, "%s",
+                 !all       ? "no Conv, Gemm or MatMul with constant float32 weights is left"
+                 : !s.nodes ? "no layer is faster in bf16 at a magnitude that allows it"
+                            : "no set of layers stays inside the accuracy budget");
+    }
+    hn_layers_try_free(&best);
+    hn_layers_close(&s);
+    return status;
+}

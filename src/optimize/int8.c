@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+// The strategy `int8`: calibrate, choose the way ranges are cut by what the outputs say, and the layers.
+#include "optimize/optimize_int.h"
+#include "probe/cpu.h"
+#include <math.h>
+
+// Rows of data (samples times batch): ranges stop moving long before, time does not.
+#define CALIBRATION_ROWS 512
+#define CHOICE_ROWS      512 // for choosing among methods
+
+typedef struct int8_state {
+    hn_calibration calibration;
+    hn_clip_method method;
+    int weight_max;
+} int8_state;
+
+static hn_status plan_of(hone_error *err, hn_layer_search *s, const bool *node_in,
+                         hn_quantize_plan *out) {
+    const int8_state *i = s->self;
+    return hn_quantize_plan_make(err, s->base, &i->calibration, i->method, node_in, i->weight_max,
+                                 out);
+}
+
+static hn_status quantised(hone_error *err, const hn_layer_search *s, const hn_quantize_plan *plan,
+                           hn_module **out_module) {
+    hn_module *module = hn_module_clone(s->base, NULL);
+    if (!module) HN_NOMEM(err, "quantising");
+    hone_status status = hn_quantize_apply(err, module, plan);
+    if (status != HONE_OK) {
+        hn_module_free(module);
+        return status;
+    }
+    *out_module = module;
+    return HONE_OK;
+}
+
+static hone_status make(hone_error *err, hn_layer_search *s, const bool *node_in,
+                        hn_module **out_module) {
+    hn_quantize_plan plan = {0};
+    HN_TRY(plan_of(err, s, node_in, &plan));
+    hone_status status = quantised(err, s, &plan, out_module);
+    hn_quantize_plan_free(&plan);
+    return status;
+}
+
+static bool better(const hn_accuracy *a, const hn_accuracy *b) {
+    if (a->nan != b->nan) return a->nan < b->nan;
+    return a->cosine > b->cosine;
+}
+
+static hn_status best_method(hone_error *err, hn_layer_search *s, hn_layer_try *out) {
+    int8_state *i = s->self;
+    hn_layer_try best = {0};
+    hn_clip_method chosen = HN_CLIP_MINMAX;
+    for (hn_clip_method m = 0; m < HN_CLIP_END; m++) {
+        hn_layer_try t;
+        i->method = m;
+        hone_status status = hn_layers_try(err, s, s->node_in, hn_samples_for(s->o, CHOICE_ROWS), &t);
+        if (status != HONE_OK) {
+            hn_layers_try_free(&best);
+            return status;
+        }
+        hn_optimizer_progress(s->o, "int8: choosing ranges", (m + 1.0) / HN_CLIP_END);
+        if (!best.module || better(&t.accuracy, &best.accuracy)) {
+            hn_layers_try_free(&best);
+            best = t;
+            chosen = m;
+        } else {
+            hn_layers_try_free(&t);
+        }
+    }
+    i->method = chosen;
+    *out = best;
+    return HONE_OK;
+}
+
+// What the calibration saw, added to why a layer stays float.
+static void explain(hn_layer_search *s) {
+    const int8_state *i = s->self;
+    for (const hn_node *node = s->base->main->first; node; node = node->next) {
+        if (!s->capable[node->id] || s->node_in[node->id]) continue;
+        const hn_range *range = &i->calibration.ranges[node->inputs[0]->id];
+        char *why = s->why[node->id];
+        size_t length = strlen(why);
+        if (!range->seen)
+            snprintf(why, sizeof s->why[0], "its input was never seen by the calibration");
+        else if (range->not_finite)
+            snprintf(why, sizeof s->why[0], "its input holds %lld values that are not finite",
+                     (long long)range->not_finite);
+        else if (range->bins) {
+            float low, high, most = fmaxf(-range->low, range->high);
+            hn_range_clip(range, HN_CLIP_PERCENTILE, &low, &high);
+            float usual = fmaxf(-low, high);
+            if (usual > 0 && most / usual > 4)
+                snprintf(why + length, sizeof s->why[0] - length,
+                         "%soutliers: its input reaches %.3g, 99.99 %% stay below %.3g",
+                         length ? "; " : "", (double)most, (double)usual);
+        }
+    }
+}
+
+static hn_status search(hone_error *err, hn_layer_search *s, hn_layer_try *out, json_t **decision) {
+    int8_state *i = s->self;
+    hn_optimizer *o = s->o;
+    HN_TRY(hn_calibrate(err, &o->gate, s->base, hn_samples_for(o, CALIBRATION_ROWS),
+                        o->options->progress, o->options->user, &i->calibration));
+    HN_TRY(best_method(err, s, out));
+    if (!hn_layers_fit(s, &out->accuracy)) HN_TRY(hn_layers_shrink(err, s, out));
+    hn_quantize_plan plan = {0};
+    if (!out->module) {
+        explain(s);
+        return HONE_OK;
+    }
+    HN_TRY(plan_of(err, s, s->node_in, &plan));
+    // What the plan itself left out (never seen, a bias that does not fit) is float as well.
+    memcpy(s->node_in, plan.node_in, plan.node_count * sizeof *s->node_in);
+    *decision = hn_quantize_to_json(s->base, &plan);
+    json_object_set_new(*decision, "method", json_string(hn_clip_name(i->method)));
+    hn_quantize_plan_free(&plan);
+    explain(s);
+    return HONE_OK;
+}
+
+static hn_status replay(hone_error *err, hn_layer_search *s, const json_t *given, hn_layer_try *out,
+                        json_t **decision) {
+    hn_quantize_plan plan = {0};
+    int8_state *i = s->self;
+    HN_TRY(hn_quantize_from_json(err, given, s->base, &plan));
+    hone_status status = quantised(err, s, &plan, &out->module);
+    if (status == HONE_OK) {
+        memcpy(s->node_in, plan.node_in, plan.node_count * sizeof *s->node_in);
+        *decision = hn_quantize_to_json(s->base, &plan);
+        const char *method = json_string_value(json_object_get(given, "method"));
+        i->method = hn_clip_by_name(method ? method : "");
+        json_object_set_new(*decision, "method", json_string(hn_clip_name(i->method)));
+    }
+    hn_quantize_plan_free(&plan);
+    return status;
+}
+
+hone_status hn_strategy_int8(hone_error *err, hn_optimizer *o, hn_module **out_module,
+                             json_t **out_decision, char *why, size_t why_size) {
+    // Without VNNI the products' sums saturate at 16 bits: weights of 7 bits never do.
+    int8_state state = {.weight_max = hn_cpu_isa() >= HN_ISA_VNNI ? 127 : 63};
+    hn_layer_search s;
+    hn_layer_try best = {0};
+    HN_TRY(hn_layers_open(err, o, "int8", hn_quantize_capable, &s));
+    s.self = &state;
+    s.make = make;
+    const json_t *given = hn_replay_of(o, "int8");
+    hone_status status = HONE_OK;
+    if (given) status = replay(err, &s, given, &best, out_decision);
+    else if (s.nodes) status = search(err, &s, &best, out_decision);
+    if (status == HONE_OK && s.nodes) status = hn_layers_record(err, &s);
+    if (status == HONE_OK && best.module) {
+        *out_module = best.module;
+        best.module = NULL;
+        snprintf(why, why_size, "%d of %d layers in int8, %s ranges%s", hn_layers_count(&s), s.nodes,
+                 hn_clip_name(state.method), state.weight_max < 127 ? ", 7-bit weights" : "");
+    } else if (status == HONE_OK) {
+        snprintf(why, why_size, "%s",
+                 s.nodes ? "no set of layers stays inside the accuracy budget"
+                         : "no Conv, Gemm or MatMul with constant float32 weights");
+    }
+    hn_layers_try_free(&best);
+    hn_calibration_free(&state.calibration);
+    hn_layers_close(&s);
+    return status;
+}

@@ -1,0 +1,377 @@
+// SPDX-License-Identifier: Apache-2.0
+// Strategies one after the other: make the candidate, check its outputs, measure it in pairs against the
+// best model so far, keep or refuse, and say why with the figure.
+#include "optimize/optimize_int.h"
+#include "probe/energy.h"
+#include <math.h>
+
+static const hn_strategy k_strategies[] = {
+#define HN_STRATEGY(name, lossy, needs_data, optimises, doc)                                       \
+    {#name, lossy, needs_data, optimises, doc, hn_strategy_##name},
+#include "optimize/strategies.def"
+#undef HN_STRATEGY
+};
+
+// A strategy must win by this much at the bad end of the interval.
+#define MARGIN 1.02
+// Whatever is optimised, memory and file may not grow beyond this.
+#define MAX_GROWTH       1.25
+#define MAX_GROWTH_BYTES (INT64_C(1) << 20)
+// Where memory or size is what counts, this much time may be paid for it.
+#define MAX_SLOWDOWN 1.10
+
+const hn_strategy *hn_strategies(size_t *out_count) {
+    *out_count = HN_COUNT_OF(k_strategies);
+    return k_strategies;
+}
+
+const char *hn_objective_name(hn_objective objective) {
+    static const char *const k_names[] = {"latency", "throughput", "memory", "size", "energy"};
+    return objective < HN_OBJECTIVE_END ? k_names[objective] : "?";
+}
+
+void hn_optimizer_progress(const hn_optimizer *o, const char *what, double share) {
+    if (o->options->progress) o->options->progress(o->options->user, what, share);
+}
+
+bool hn_optimizer_late(const hn_optimizer *o) {
+    return o->deadline_ns && hn_clock_ns() > o->deadline_ns;
+}
+
+// ---- sides --------------------------------------------------------------------------------------
+static int64_t weight_bytes(const hn_module *module) {
+    int64_t bytes = 0;
+    for (size_t i = 0; i < module->main->values.count; i++)
+        if (module->main->values.data[i]->constant)
+            bytes += (int64_t)module->main->values.data[i]->constant->bytes;
+    return bytes;
+}
+
+int64_t hn_session_bytes(const hn_session *session) {
+    hn_session_stats stats;
+    hn_session_get_stats(session, &stats);
+    return (int64_t)(stats.weight_bytes + stats.slab_bytes + stats.prepacked_bytes);
+}
+
+void hn_side_fill(const hn_gate *gate, const hn_latency *latency, const hn_session *session,
+                  hn_side *out) {
+    out->latency = *latency;
+    out->throughput_per_s = (double)hn_gate_rows(gate) * 1e3 / latency->p50_ms;
+    out->peak_memory_bytes = hn_session_bytes(session);
+}
+
+// ---- energy -------------------------------------------------------------------------------------
+// Joules of about a second of this session's runs, less those of as long a pause; by call.
+static hn_status joules_per_call(hone_error *err, const hn_gate *gate, hn_session *session,
+                                 double *out_joules) {
+    *out_joules = NAN;
+    hn_probe *probe = NULL;
+    if (hn_probe_open(NULL, "host", &probe) != HONE_OK) return HONE_OK;
+    hn_tensor in[HN_MAX_KERNEL_IO], out[HN_MAX_KERNEL_IO];
+    hn_sample sample;
+    double joules[2] = {NAN, NAN};
+    int64_t calls = 0;
+    hone_status status = hn_gate_inputs(err, gate, hn_gate_sample(gate, HN_SPLIT_GATE, 0), in);
+    for (int busy = 0; busy < 2 && status == HONE_OK; busy++) {
+        hn_energy energy;
+        hn_energy_start(&energy, HN_DEVICE_HOST);
+        int64_t end = hn_clock_ns() + 1000000000;
+        hn_probe_refresh(probe, 0);
+        if (hn_probe_sample(NULL, probe, 0, &sample) == HONE_OK) hn_energy_add(&energy, &sample);
+        if (energy.method == HN_ENERGY_NONE && !energy.have_counter && !energy.have_power) break;
+        while (hn_clock_ns() < end && status == HONE_OK) {
+            if (!busy) {
+                hn_sleep_ns(10000000);
+                continue;
+            }
+            status = hn_session_run(err, session, in, gate->input_count, out, gate->output_count);
+            calls++;
+        }
+        hn_probe_refresh(probe, 0);
+        if (hn_probe_sample(NULL, probe, 0, &sample) == HONE_OK) hn_energy_add(&energy, &sample);
+        joules[busy] = energy.joules;
+    }
+    hn_probe_close(probe);
+    if (status == HONE_OK && calls) *out_joules = (joules[1] - joules[0]) / (double)calls;
+    return status;
+}
+
+// ---- the verdict --------------------------------------------------------------------------------
+bool hn_strategy_listed(const char *list, const char *name) {
+    size_t length = strlen(name);
+    for (const char *at = list; *at;) {
+        size_t item = strcspn(at, ",");
+        if (item == length && memcmp(at, name, length) == 0) return true;
+        at += item + (at[item] == ',');
+        at += strspn(at, " ");
+    }
+    return false;
+}
+
+// A name that no strategy has would silently try nothing.
+hn_status hn_strategy_names(hone_error *err, const char *option, const char *list) {
+    for (const char *at = list; at && *at;) {
+        size_t item = strcspn(at, ",");
+        bool known = false;
+        for (size_t i = 0; i < HN_COUNT_OF(k_strategies) && !known; i++)
+            known =
+                strlen(k_strategies[i].name) == item && memcmp(at, k_strategies[i].name, item) == 0;
+        if (!known) {
+            hn_str names = {0};
+            for (size_t i = 0; i < HN_COUNT_OF(k_strategies); i++)
+                hn_str_printf(&names, "%s%s", i ? ", " : "", k_strategies[i].name);
+            hone_status status = HN_SET(err, HONE_ERR_USAGE, "%s: '%.*s' is no strategy (%s)",
+                                        option, (int)item, at, hn_str_get(&names));
+            hn_str_free(&names);
+            return status;
+        }
+        at += item + (at[item] == ',');
+    }
+    return HONE_OK;
+}
+
+static void say_slower(hn_verdict *v) {
+    if (v->speedup_ci[1] < 1)
+        snprintf(v->reason, sizeof v->reason, "%.1f %% slower [%.1f, %.1f]",
+                 100 * (1 / v->speedup - 1), 100 * (1 / v->speedup_ci[1] - 1),
+                 100 * (1 / v->speedup_ci[0] - 1));
+    else
+        snprintf(v->reason, sizeof v->reason, "no effect that clears 2 %%: %.3fx [%.3f, %.3f]",
+                 v->speedup, v->speedup_ci[0], v->speedup_ci[1]);
+}
+
+// Lossless strategies may also win by a faster start at equal latency.
+static bool helps_time(const hn_strategy *strategy, hn_verdict *v, hn_objective objective) {
+    char more[128];
+    snprintf(more, sizeof more, "%.3fx [%.3f, %.3f]", v->speedup, v->speedup_ci[0],
+             v->speedup_ci[1]);
+    if (v->speedup_ci[0] >= MARGIN) {
+        snprintf(v->reason, sizeof v->reason, "%s %s", more,
+                 objective == HN_OBJECTIVE_THROUGHPUT ? "the rows a second" : "faster");
+        return true;
+    }
+    bool not_slower = v->speedup_ci[0] >= 1 / MARGIN;
+    if (objective == HN_OBJECTIVE_LATENCY && !strategy->lossy && not_slower &&
+        v->start_ci[0] >= MARGIN) {
+        snprintf(v->reason, sizeof v->reason, "starts %.2fx faster [%.2f, %.2f], latency %s",
+                 v->start_speedup, v->start_ci[0], v->start_ci[1], more);
+        return true;
+    }
+    say_slower(v);
+    return false;
+}
+
+// Less memory, a smaller file, fewer joules: a ratio, at a time that stays near.
+static bool helps_ratio(hn_verdict *v, double ratio, const char *what) {
+    if (isnan(ratio)) {
+        snprintf(v->reason, sizeof v->reason, "%s cannot be read here", what);
+        return false;
+    }
+    if (ratio > 1 / MARGIN) {
+        snprintf(v->reason, sizeof v->reason, "%s %.2fx of before: no gain that clears 2 %%", what, ratio);
+        return false;
+    }
+    if (v->speedup_ci[0] < 1 / MAX_SLOWDOWN) {
+        snprintf(v->reason, sizeof v->reason, "%s %.2fx of before, but %.3fx [%.3f, %.3f] as fast: below 1/%.2f",
+                 what, ratio, v->speedup, v->speedup_ci[0], v->speedup_ci[1], MAX_SLOWDOWN);
+        return false;
+    }
+    snprintf(v->reason, sizeof v->reason, "%s %.2fx of before, %.3fx [%.3f, %.3f] as fast", what, ratio,
+             v->speedup, v->speedup_ci[0], v->speedup_ci[1]);
+    return true;
+}
+
+static bool helps(const hn_optimizer *o, const hn_strategy *strategy, hn_verdict *v) {
+    hn_objective objective = o->options->objective;
+    switch (objective) {
+    case HN_OBJECTIVE_MEMORY: return helps_ratio(v, v->memory_ratio, "memory");
+    case HN_OBJECTIVE_SIZE: return helps_ratio(v, v->size_ratio, "file size");
+    case HN_OBJECTIVE_ENERGY: return helps_ratio(v, v->energy_ratio, "energy");
+    default: return helps_time(strategy, v, objective);
+    }
+}
+
+// Faster at any price is no bargain: memory and size have a gate of their own.
+static bool grows_too_much(hn_verdict *v, const char *what, int64_t before, int64_t after) {
+    if (after - before <= MAX_GROWTH_BYTES || (double)after <= MAX_GROWTH * (double)before) return false;
+    snprintf(v->reason, sizeof v->reason, "%s grows from %.2f to %.2f MiB, more than %.2fx", what,
+             (double)before / 1048576, (double)after / 1048576, MAX_GROWTH);
+    return true;
+}
+
+// How many rows would show the agreement that is asked for, if all goes on as it did.
+static int64_t rows_needed(const hn_optimizer *o, const hn_accuracy *a) {
+    bool labels = !isnan(a->metric);
+    double rate = labels ? NAN : a->agreement;
+    if (labels || isnan(rate) || a->agreement_ci[0] >= o->gate.budget.min_agreement) return 0;
+    int64_t needed = hn_wilson_needed(rate, o->gate.budget.min_agreement);
+    return needed < 0 ? 0 : hn_max_i64(needed, a->rows + 1);
+}
+
+static hn_status measure(hone_error *err, hn_optimizer *o, hn_module *candidate, hn_session *session,
+                         hn_verdict *v) {
+    hn_pair pair, start;
+    if (o->has_given) pair = o->given;
+    else HN_TRY(hn_gate_pair(err, &o->gate, o->current_session, session, &pair));
+    o->has_given = false;
+    v->speedup = pair.speedup;
+    memcpy(v->speedup_ci, pair.speedup_ci, sizeof v->speedup_ci);
+    HN_TRY(hn_gate_start_pair(err, &o->gate, o->current, candidate, &start));
+    v->start_speedup = start.speedup;
+    memcpy(v->start_ci, start.speedup_ci, sizeof v->start_ci);
+    v->memory_ratio = (double)hn_session_bytes(session) / (double)hn_session_bytes(o->current_session);
+    v->size_ratio = (double)weight_bytes(candidate) / fmax(1, (double)weight_bytes(o->current));
+    if (o->options->objective != HN_OBJECTIVE_ENERGY) return HONE_OK;
+    double before, after;
+    HN_TRY(joules_per_call(err, &o->gate, o->current_session, &before));
+    HN_TRY(joules_per_call(err, &o->gate, session, &after));
+    v->energy_ratio = before > 0 && after > 0 ? after / before : NAN;
+    return HONE_OK;
+}
+
+static hn_status judge(hone_error *err, hn_optimizer *o, const hn_strategy *strategy,
+                       hn_module *candidate, hn_session *session, hn_verdict *v) {
+    char why[200];
+    HN_TRY(hn_gate_accuracy(err, &o->gate, session, HN_SPLIT_GATE, 0, &v->accuracy));
+    if (!hn_gate_accepts(&o->gate.budget, &o->result->baseline.accuracy, &v->accuracy,
+                         !strategy->lossy, why, sizeof why)) {
+        snprintf(v->reason, sizeof v->reason, "accuracy: %s", why);
+        o->has_given = false;
+        return HONE_OK;
+    }
+    if (strategy->lossy) v->rows_needed = rows_needed(o, &v->accuracy);
+    HN_TRY(measure(err, o, candidate, session, v));
+    v->kept = !grows_too_much(v, "memory", hn_session_bytes(o->current_session), hn_session_bytes(session)) &&
+              !grows_too_much(v, "the file", weight_bytes(o->current), weight_bytes(candidate)) &&
+              helps(o, strategy, v);
+    if (v->kept && v->rows_needed) {
+        size_t length = strlen(v->reason);
+        snprintf(v->reason + length, sizeof v->reason - length,
+                 "; %lld rows do not prove the budget, %lld would", (long long)v->accuracy.rows,
+                 (long long)v->rows_needed);
+    }
+    return HONE_OK;
+}
+
+static void adopt(hn_optimizer *o, hn_module *module, hn_session *session) {
+    hn_session_free(o->current_session);
+    hn_module_free(o->current);
+    o->current = module;
+    o->current_session = session;
+}
+
+static void force(const hn_optimizer *o, const hn_strategy *strategy, hn_verdict *v) {
+    if (v->kept || !o->options->force || !hn_strategy_listed(o->options->force, strategy->name)) return;
+    char verdict[sizeof v->reason];
+    memcpy(verdict, v->reason, sizeof verdict);
+    snprintf(v->reason, sizeof v->reason, "forced, though %.250s", verdict);
+    v->kept = true;
+}
+
+// The candidate is measured, or followed where a replay says so; *out_adopt: it is the best model now.
+static hn_status decide(hone_error *err, hn_optimizer *o, const hn_strategy *strategy,
+                        hn_module *candidate, hn_session *session, const char *why, hn_verdict *v,
+                        bool *out_adopt) {
+    if (o->replay && !o->recheck) {
+        v->kept = *out_adopt = true;
+        snprintf(v->reason, sizeof v->reason, "replayed");
+        return HONE_OK;
+    }
+    HN_TRY(judge(err, o, strategy, candidate, session, v));
+    force(o, strategy, v);
+    if (*why && v->kept) {
+        size_t length = strlen(v->reason);
+        snprintf(v->reason + length, sizeof v->reason - length, "; %s", why);
+    }
+    // A recheck keeps to the earlier chain, so that each verdict is about the same pair of models.
+    *out_adopt = o->recheck ? v->was_kept : v->kept;
+    v->verdict_changed = o->recheck && v->kept != v->was_kept;
+    return HONE_OK;
+}
+
+static hn_status try_strategy(hone_error *err, hn_optimizer *o, const hn_strategy *strategy,
+                              hn_verdict *v) {
+    hn_module *candidate = NULL;
+    hn_session *session = NULL;
+    json_t *decision = NULL;
+    char why[256] = "";
+    hone_error inner = {0};
+    size_t layers_before = o->result->layers.count;
+    hone_status status = strategy->run(&inner, o, &candidate, &decision, why, sizeof why);
+    // What a strategy cannot do is a refusal with its reason, not the end of the run.
+    if (status == HONE_ERR_UNSUPPORTED) {
+        snprintf(v->reason, sizeof v->reason, "not possible here: %.200s", inner.text);
+        v->tried = true;
+        o->result->layers.count = layers_before;
+        return HONE_OK;
+    }
+    if (status != HONE_OK) {
+        if (err) *err = inner;
+        hn_error_frame(err, "strategy '%s'", strategy->name);
+        return status;
+    }
+    v->tried = true;
+    if (!candidate) {
+        snprintf(v->reason, sizeof v->reason, "%s", why);
+        return HONE_OK; // the layers stay listed: they say why
+    }
+    bool keep = false;
+    status = hn_gate_session(err, &o->gate, candidate, &session);
+    if (status == HONE_OK) status = decide(err, o, strategy, candidate, session, why, v, &keep);
+    if (status == HONE_OK) v->decision = hn_json_text(decision);
+    if (status == HONE_OK && keep) {
+        json_array_append_new(
+            o->decisions, json_pack("{s:s,s:O}", "strategy", strategy->name, "decision", decision));
+        adopt(o, candidate, session);
+    } else {
+        hn_session_free(session);
+        hn_module_free(candidate);
+        if (strategy->lossy) o->result->layers.count = layers_before;
+    }
+    json_decref(decision);
+    return status;
+}
+
+static bool is_listed(const hn_optimizer *o, const char *name) {
+    if (o->replay) return hn_replay_of(o, name) != NULL;
+    return !o->options->only || hn_strategy_listed(o->options->only, name);
+}
+
+// Why it is not even tried; false: it is.
+static bool skipped(const hn_optimizer *o, const hn_strategy *strategy, hn_verdict *v) {
+    hn_objective objective = o->options->objective;
+    if (o->replay) return false;
+    if (!hn_strategy_listed(strategy->optimises, hn_objective_name(objective)))
+        snprintf(v->reason, sizeof v->reason, "not tried: it serves %s, the objective is %s",
+                 strategy->optimises, hn_objective_name(objective));
+    else if (strategy->needs_data && !o->gate.dataset)
+        snprintf(v->reason, sizeof v->reason, "not tried: no calibration data (--data)");
+    else if (hn_optimizer_late(o))
+        snprintf(v->reason, sizeof v->reason, "not tried: the time limit of %g s is used up",
+                 o->options->time_limit_s);
+    return v->reason[0] != '\0';
+}
+
+hn_status hn_optimizer_try_all(hone_error *err, hn_optimizer *o) {
+    for (size_t i = 0; i < HN_COUNT_OF(k_strategies); i++) {
+        const hn_strategy *strategy = &k_strategies[i];
+        hn_verdict *v = &o->result->verdicts[o->result->verdict_count];
+        if (!is_listed(o, strategy->name)) continue;
+        *v = (hn_verdict){.name = strategy->name,
+                          .optimises = strategy->optimises,
+                          .speedup = NAN,
+                          .start_speedup = NAN,
+                          .memory_ratio = NAN,
+                          .size_ratio = NAN,
+                          .energy_ratio = NAN};
+        v->accuracy.agreement = v->accuracy.metric = NAN;
+        v->was_kept = o->recheck &&
+                      json_is_true(json_object_get(hn_replay_item(o, strategy->name), "kept"));
+        o->result->verdict_count++;
+        hn_optimizer_progress(o, strategy->name, (double)i / HN_COUNT_OF(k_strategies));
+        if (skipped(o, strategy, v)) continue;
+        HN_TRY(try_strategy(err, o, strategy, v));
+        o->result->changed += v->verdict_changed;
+    }
+    return HONE_OK;
+}

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+// The end of a run: the result under a temporary name, confirmation of the whole chain, its name.
+//
+// Confirmed means: the written file is read back and judged on the gate's data, timed against the input
+// model here, and timed again by a process of its own that knows nothing of this one.
+#include "optimize/optimize_int.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <math.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static int64_t file_bytes(const char *path) {
+    struct stat info;
+    return stat(path, &info) == 0 ? (int64_t)info.st_size : 0;
+}
+
+static hn_status copy_file(hone_error *err, const char *from, const char *to) {
+    hn_map map;
+    HN_TRY(hn_map_open(err, from, &map));
+    hone_status status = hn_file_write(err, to, map.data, map.size_bytes);
+    hn_map_close(&map);
+    return status;
+}
+
+// Where the result waits until it is confirmed: a folder of its own beside the output. Until then
+// what stands at the output's name, which may be the input, is not touched.
+typedef struct stage {
+    char target[PATH_MAX];
+    hn_str folder, model, data;
+} stage;
+
+static hn_status stage_open(hone_error *err, const char *out_path, stage *s) {
+    HN_TRY(hn_file_target(err, out_path, s->target));
+    const char *slash = strrchr(s->target, '/'), *base = slash ? slash + 1 : s->target;
+    hn_str_append_n(&s->folder, s->target, (size_t)(base - s->target));
+    hn_str_append(&s->folder, ".hone-XXXXXX");
+    if (s->folder.failed) HN_NOMEM(err, "writing the result");
+    if (!mkdtemp(s->folder.data)) {
+        int code = errno;
+        s->folder.length = 0; // nothing to remove
+        HN_FAIL(err, HONE_ERR_IO, "cannot create '%s': %s", out_path, strerror(code));
+    }
+    hn_temporary_add(s->folder.data);
+    hn_str_printf(&s->model, "%s/%s", s->folder.data, base);
+    hn_str_printf(&s->data, "%s.data", hn_str_get(&s->model));
+    if (s->model.failed || s->data.failed) HN_NOMEM(err, "writing the result");
+    hn_temporary_add(s->model.data);
+    hn_temporary_add(s->data.data);
+    return HONE_OK;
+}
+
+// The weights first: a model is never seen without them.
+static hn_status stage_commit(hone_error *err, const stage *s) {
+    char data[PATH_MAX + 8];
+    snprintf(data, sizeof data, "%s.data", s->target);
+    bool has_data = access(s->data.data, F_OK) == 0;
+    if ((has_data && rename(s->data.data, data) != 0) || rename(s->model.data, s->target) != 0)
+        HN_FAIL(err, HONE_ERR_IO, "cannot write '%s': %s", s->target, strerror(errno));
+    return HONE_OK;
+}
+
+static void stage_close(stage *s) {
+    hn_str *const names[] = {&s->model, &s->data, &s->folder};
+    for (size_t i = 0; i < HN_COUNT_OF(names); i++) {
+        if (names[i]->length && !names[i]->failed) {
+            (void)!(names[i] == &s->folder ? rmdir(names[i]->data) : unlink(names[i]->data));
+            hn_temporary_forget(names[i]->data);
+        }
+        hn_str_free(names[i]);
+    }
+}
+
+static bool folder_of(const char *path, struct stat *out_info) {
+    char folder[PATH_MAX];
+    const char *slash = strrchr(path, '/');
+    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) + 1 : 1, slash ? path : ".");
+    return stat(folder, out_info) == 0;
+}
+
+// A byte copy finds its external weights only in the folder that it came from.
+static bool copy_works(const hn_optimizer *o) {
+    struct stat from, to;
+    if (!o->original->external) return true;
+    return folder_of(o->options->model_path, &from) && folder_of(o->options->out_path, &to) &&
+           from.st_dev == to.st_dev && from.st_ino == to.st_ino;
+}
+
+// ---- fresh processes ----------------------------------------------------------------------------
+extern char **environ;
+
+static hn_status run_command(hone_error *err, char *const *argv, hn_str *out_text) {
+    int ends[2], code = 0;
+    posix_spawn_file_actions_t actions;
+    pid_t child;
+    if (pipe2(ends, O_CLOEXEC) != 0)
+        HN_FAIL(err, HONE_ERR_IO, "a pipe cannot be made: %s", strerror(errno));
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, ends[1], 1);
+    int failed = posix_spawn(&child, argv[0], &actions, NULL, argv, environ);
+    posix_spawn_file_actions_destroy(&actions);
+    close(ends[1]);
+    char part[4096];
+    for (ssize_t got; !failed && (got = read(ends[0], part, sizeof part)) != 0;) {
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) break;
+        hn_str_append_n(out_text, part, (size_t)got);
+    }
+    close(ends[0]);
+    if (failed) HN_FAIL(err, HONE_ERR_IO, "'%s' cannot be started: %s", argv[0], strerror(failed));
+    while (waitpid(child, &code, 0) < 0 && errno == EINTR) {}
+    if (!WIFEXITED(code) || WEXITSTATUS(code) != 0)
+        HN_FAIL(err, HONE_ERR_INTERNAL, "the fresh process that measures again ended with status %d",
+                WIFEXITED(code) ? WEXITSTATUS(code) : -1);
+    return HONE_OK;
+}
+
+// hone bench INPUT --vs RESULT --json, by a process that knows nothing of this one.
+static hn_status measure_fresh(hone_error *err, const hn_optimizer *o, const char *path,
+                               hn_pair *out_pair) {
+    const hn_optimize_options *p = o->options;
+    char seconds[32], threads[16], batch[32];
+    snprintf(seconds, sizeof seconds, "%g", p->seconds > 0 ? p->seconds : 2.0);
+    snprintf(threads, sizeof threads, "%d", hn_parallel_threads());
+    snprintf(batch, sizeof batch, "%lld", (long long)p->batch);
+    const char *argv[32 + 2 * 64];
+    int n = 0;
+    const char *const fixed[] = {p->hone_path, "bench", p->model_path, "--vs", path, "--json",
+                                 "--seconds", seconds, "--threads", threads};
+    for (size_t i = 0; i < HN_COUNT_OF(fixed); i++)
+        argv[n++] = fixed[i];
+    if (p->data_path) argv[n++] = "--data", argv[n++] = p->data_path;
+    if (p->batch > 0) argv[n++] = "--batch", argv[n++] = batch;
+    for (int i = 0; i < p->shape_count && i < 64; i++)
+        argv[n++] = "--shape", argv[n++] = p->shapes[i];
+    argv[n] = NULL;
+    hn_str text = {0};
+    hone_status status = run_command(err, (char *const *)(uintptr_t)argv, &text);
+    json_t *root = status == HONE_OK ? json_loads(hn_str_get(&text), 0, NULL) : NULL;
+    const json_t *ci = json_object_get(root, "speedup_ci");
+    hn_pair pair = {.speedup = json_number_value(json_object_get(root, "speedup")),
+                    .speedup_ci = {json_number_value(json_array_get(ci, 0)),
+                                   json_number_value(json_array_get(ci, 1))},
+                    .pairs = (int)json_integer_value(json_object_get(root, "pairs"))};
+    if (status == HONE_OK && !(pair.speedup > 0))
+        status = HN_SET(err, HONE_ERR_INTERNAL, "the fresh process printed no measurement");
+    json_decref(root);
+    hn_str_free(&text);
+    if (status == HONE_OK) *out_pair = pair;
+    return status;
+}
+
+// Both saw the same where the intervals meet, or the medians lie within a tenth of each other.
+static bool agree(const hn_pair *a, const hn_pair *b) {
+    if (a->speedup_ci[0] <= b->speedup_ci[1] && b->speedup_ci[0] <= a->speedup_ci[1]) return true;
+    return fabs(log(a->speedup / b->speedup)) < 0.1;
+}
+
+static bool for_time(hn_objective objective) {
+    return objective == HN_OBJECTIVE_LATENCY || objective == HN_OBJECTIVE_THROUGHPUT;
+}
+
+// A result that a fresh process finds slower, twice, is not delivered.
+static hn_status confirm_fresh(hone_error *err, hn_optimizer *o, const char *path, bool *out_stands) {
+    hn_optimize_result *r = o->result;
+    *out_stands = true;
+    if (!o->options->hone_path || o->replay) return HONE_OK;
+    hn_optimizer_progress(o, "confirming in a fresh process", 0.97);
+    HN_TRY(measure_fresh(err, o, path, &r->fresh));
+    if (!agree(&r->total, &r->fresh)) HN_TRY(measure_fresh(err, o, path, &r->fresh));
+    r->fresh_agrees = agree(&r->total, &r->fresh);
+    *out_stands = r->fresh_agrees || r->fresh.speedup_ci[1] >= 1 || o->options->force ||
+                  !for_time(o->options->objective) || r->total.speedup_ci[0] < 1;
+    return HONE_OK;
+}
+
+static void withdraw(hn_optimizer *o) {
+    hn_optimize_result *r = o->result;
+    for (int i = 0; i < r->verdict_count; i++) {
+        hn_verdict *v = &r->verdicts[i];
+        if (!v->kept) continue;
+        v->kept = false;
+        snprintf(v->reason, sizeof v->reason,
+                 "not confirmed: the whole chain is %.3fx [%.3f, %.3f] in a fresh process, %.3fx here",
+                 r->fresh.speedup, r->fresh.speedup_ci[0], r->fresh.speedup_ci[1], r->total.speedup);
+    }
+    json_array_clear(o->decisions);
+    r->layers.count = 0;
+}
+
+static hn_status confirm(hone_error *err, hn_optimizer *o, const char *path);
+
+hn_status hn_optimizer_write(hone_error *err, hn_optimizer *o) {
+    hn_optimize_result *r = o->result;
+    bool any = false, stands = true;
+    for (int i = 0; i < r->verdict_count; i++)
+        any = any || r->verdicts[i].kept;
+    r->copied = !any && copy_works(o);
+    r->gathered = !any && !r->copied;
+    if (r->copied) {
+        HN_TRY(confirm(err, o, o->options->model_path));
+        return copy_file(err, o->options->model_path, o->options->out_path);
+    }
+    stage s = {.folder = {0}};
+    hone_status status = stage_open(err, o->options->out_path, &s);
+    if (status == HONE_OK) status = hn_onnx_save(err, any ? o->current : o->original, s.model.data);
+    if (status == HONE_OK) status = confirm(err, o, s.model.data);
+    if (status == HONE_OK && any) status = confirm_fresh(err, o, s.model.data, &stands);
+    if (status == HONE_OK && stands) status = stage_commit(err, &s);
+    stage_close(&s);
+    if (status != HONE_OK || stands) return status;
+    withdraw(o);
+    return hn_optimizer_write(err, o); // now with nothing kept
+}
+
+// What was written is read back, run over the gate's data and timed against the input model.
+static hn_status confirm(hone_error *err, hn_optimizer *o, const char *path) {
+    hn_module *module = NULL;
+    hn_session *session = NULL;
+    hn_optimize_result *r = o->result;
+    hn_optimizer_progress(o, "confirming", 0.95);
+    char why[200];
+    hn_onnx_options load = {.keep_unknown = false};
+    hone_status status = hn_onnx_load(err, path, &load, &module);
+    if (status == HONE_OK) status = hn_gate_session(err, &o->gate, module, &session);
+    if (status == HONE_OK)
+        status = hn_gate_accuracy(err, &o->gate, session, HN_SPLIT_GATE, 0, &r->result.accuracy);
+    if (status == HONE_OK && !o->options->force &&
+        (o->gate.dataset || !o->replay) && // made inputs judge no INT8
+        !hn_gate_accepts(&o->gate.budget, &r->baseline.accuracy, &r->result.accuracy, false, why,
+                         sizeof why))
+        status = HN_SET(err, HONE_ERR_INTERNAL, "the written model does not pass again: %s", why);
+    if (status == HONE_OK)
+        status = hn_gate_pair(err, &o->gate, o->gate.baseline, session, &r->total);
+    hn_pair start;
+    if (status == HONE_OK) status = hn_gate_start_pair(err, &o->gate, o->original, module, &start);
+    if (status == HONE_OK) {
+        hn_side_fill(&o->gate, &r->total.b, session, &r->result);
+        r->result.file_bytes = file_bytes(path);
+        r->result.start_ms = start.b.p50_ms;
+        r->baseline.start_ms = start.a.p50_ms;
+    }
+    hn_session_free(session);
+    hn_module_free(module);
+    return status;
+}
+
