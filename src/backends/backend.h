@@ -59,6 +59,7 @@ typedef struct hn_select {
     int threads;                  // that it will run with
     bool force_reference;         // tests: only the C reference
     bool deterministic;           // results independent of the thread count
+    bool keep_nan;                // no step that drops NaN, whatever it costs (docs/notes/nan.md)
 } hn_select;
 
 typedef struct hn_backend_info {

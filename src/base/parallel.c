@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/check.h"
+#include "base/invalid.h"
 #include "base/team.h"
 
 #if defined(__SANITIZE_THREAD__)
@@ -158,4 +159,26 @@ void hn_parallel_for(int64_t total, int64_t grain, hn_range_fn fn, void *arg) {
     }
     region r = {fn, arg, total, parts, e};
     e->run(run_part, &r, (int)parts);
+}
+
+// ---- the invalid flag ---------------------------------------------------------------------------
+static void take_flag(void *found, int64_t begin, int64_t end) {
+    (void)begin;
+    (void)end;
+    if (!hn_invalid_test()) return;
+    atomic_store_explicit((_Atomic bool *)found, true, memory_order_relaxed);
+    hn_invalid_clear();
+}
+
+// Our team hands the flag to the caller; in libgomp's one has to look at each thread.
+bool hn_parallel_invalid(void) {
+    if (g_executor == &k_own) return hn_invalid_test();
+    _Atomic bool found = false;
+    hn_parallel_for(hn_parallel_threads(), 1, take_flag, &found);
+    return found;
+}
+
+void hn_parallel_invalid_clear(void) {
+    if (g_executor == &k_own) hn_invalid_clear();
+    else hn_parallel_invalid();
 }

@@ -29,4 +29,10 @@ const char *hn_parallel_executor(void);
 // each. The split depends on total, grain and the thread count only. Runs inline where one part
 // results. Nested calls run inline.
 void hn_parallel_for(int64_t total, int64_t grain, hn_range_fn fn, void *arg);
+
+// Whether an operation without a meaningful result (a NaN made, compared, or lost in a minimum: the
+// invalid flag of IEEE 754) happened since the clearing, in this thread or in one that ran a part of a
+// region for it. So cheap that kernels of other libraries that drop NaN can be watched.
+void hn_parallel_invalid_clear(void);
+bool hn_parallel_invalid(void);
 #endif

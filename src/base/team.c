@@ -20,6 +20,7 @@
 #include <unistd.h>
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/invalid.h"
 
 enum { IDLE, SLEEP, OFFER, BUSY, WAITED };
 
@@ -37,6 +38,7 @@ typedef struct team team;
 typedef struct helper {
     _Alignas(LINE) _Atomic uint32_t word;
     int part;
+    bool invalid; // the flag came up in the part; written while BUSY, read and reset by the caller
     team *team;
 } helper;
 
@@ -117,6 +119,7 @@ static void run_part(team *t, hn_team_fn fn, void *data, int part, int parts) {
 static void *helper_main(void *arg) {
     helper *h = arg;
     pthread_setname_np(pthread_self(), "hone-helper");
+    hn_invalid_clear(); // a new thread begins with its maker's
     for (;;) {
         uint32_t seen = IDLE;
         if (!spin(&h->word, OFFER, true, HELPER_SPIN_NS)) {
@@ -131,6 +134,10 @@ static void *helper_main(void *arg) {
                                                      memory_order_acquire))
             continue;
         run_part(h->team, h->team->fn, h->team->data, h->part, h->team->parts);
+        if (hn_invalid_test()) {
+            h->invalid = true;
+            hn_invalid_clear();
+        }
         if (atomic_exchange_explicit(&h->word, IDLE, memory_order_acq_rel) == WAITED)
             futex_wake(&h->word, 1);
     }
@@ -244,8 +251,12 @@ static void run_region(team *t, hn_team_fn fn, void *data, int parts) {
         t_self.taken_over++;
         run_part(t, fn, data, i + 1, parts);
     }
-    for (int i = 0; i < helpers; i++)
+    for (int i = 0; i < helpers; i++) {
         await(t->helpers[i]);
+        if (!t->helpers[i]->invalid) continue;
+        t->helpers[i]->invalid = false;
+        hn_invalid_set();
+    }
 }
 
 void hn_team_run(hn_team_fn fn, void *data, int parts) {

@@ -7,6 +7,8 @@
 // for parts that have begun. A part that has ended has passed all barriers of its region, so taking
 // over behind it cannot block the others.
 //
+// After a region the caller's invalid flag (base/invalid.h) is up if it came up in any part.
+//
 // A team belongs to one caller during a region; callers in several threads have a team each, as many
 // as ever ran at once. Helpers are detached, block all signals, spin for a while after work and then
 // sleep on a futex. They inherit the CPU mask of the thread that made them, and a team is given only

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sampling at computed positions: GridSample, AffineGrid, RoiAlign; NonMaxSuppression.
 //
-// Positions come from tensors: NaN and infinities must land on an index inside the input.
+// Positions come from tensors: NaN and infinities must land on an index inside the input. What is read
+// at a NaN is NaN, not what happens to lie there.
 #include <math.h>
 #include "ops/nn_int.h"
 
@@ -152,10 +153,14 @@ static hone_status grid_sample_body(hone_error *err, const hn_call *call, hn_are
     int64_t points = hn_dims_product(ty->shape.dims, 2, ty->shape.rank);
     for (int64_t n = 0; n < tx->shape.dims[0]; n++)
         for (int64_t p = 0; p < points && g.count > 0; p++) {
-            grid_taps(&g, grid + (n * points + p) * g.spatial, &set);
+            const double *point = grid + (n * points + p) * g.spatial;
+            double start = 0;
+            for (int d = 0; d < g.spatial; d++)
+                if (isnan(point[d])) start = NAN;
+            grid_taps(&g, point, &set);
             for (int64_t c = 0; c < channels; c++) {
                 const double *plane = x + (n * channels + c) * g.count;
-                double sum = 0;
+                double sum = start;
                 for (int64_t t = 0; t < set.count; t++) sum += set.weight[t] * plane[set.offset[t]];
                 y[(n * channels + c) * points + p] = sum;
             }

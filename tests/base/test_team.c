@@ -9,6 +9,7 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "base/invalid.h"
 #include "base/parallel.h"
 #include "support/test.h"
 
@@ -277,6 +278,32 @@ static void helpers_stay_on_the_callers_cpus(void **state) {
     assert_int_equal(j.seen[1], 20);
 }
 
+// ---- the invalid flag ---------------------------------------------------------------------------
+static void divide_zero_by_zero(void *data) {
+    job *j = data;
+    volatile float zero = 0, quotient = 1;
+    hn_team_barrier(); // so that helpers run their parts themselves
+    note(j, !hn_invalid_test());
+    if (hn_team_part() == j->parts - 1) quotient = zero / zero;
+    note(j, (quotient == 1) == (hn_team_part() != j->parts - 1));
+    hn_team_barrier();
+}
+
+static void invalid_flag_comes_back(void **state) {
+    (void)state;
+    job j = {.parts = 3}, quiet = {.parts = 3};
+    for (int round = 0; round < 20; round++) {
+        hn_parallel_invalid_clear();
+        assert_false(hn_parallel_invalid());
+        hn_team_run(divide_zero_by_zero, &j, 3);
+        assert_true(hn_parallel_invalid());
+        hn_parallel_invalid_clear();
+        hn_team_run(count_part, &quiet, 3); // nothing is left over in the helpers
+        assert_false(hn_parallel_invalid());
+    }
+    assert_int_equal(j.wrong, 0);
+}
+
 // ---- loops over a team --------------------------------------------------------------------------
 static void *use_two(void *arg) {
     (void)arg;
@@ -322,6 +349,7 @@ int main(void) {
         cmocka_unit_test(runs_without_memory),
         cmocka_unit_test(helpers_take_no_signals),
         cmocka_unit_test(helpers_stay_on_the_callers_cpus),
+        cmocka_unit_test(invalid_flag_comes_back),
         cmocka_unit_test(thread_counts_are_a_threads_own),
         cmocka_unit_test(executors_are_chosen_by_name),
     };

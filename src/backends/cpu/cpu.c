@@ -103,21 +103,27 @@ void *cpu_kernel_new(size_t bytes, const hn_kernel_ops *ops) {
 void cpu_kernel_destroy(hn_kernel *kernel) { hn_free(kernel); }
 
 // ---- select -------------------------------------------------------------------------------------
+hn_status cpu_rows_select(hone_error *err, cpu_state *cpu, const hn_select *what,
+                          hn_kernel **out_kernel) {
+    const hn_node *node = what->node;
+    if (node->op >= HN_OP_END) return HONE_ERR_UNSUPPORTED;
+    for (int i = g_first_row[node->op + 1] - 1; i >= g_first_row[node->op]; i--) {
+        const cpu_row *row = &k_rows[g_row_index[i]];
+        if (row->isa > cpu->isa || (row->dnnl && !cpu->dnnl)) continue;
+        hone_status status = row->select(err, cpu, what, out_kernel);
+        if (status == HONE_OK && !(*out_kernel)->variant) (*out_kernel)->variant = row->variant;
+        if (status != HONE_ERR_UNSUPPORTED) return status;
+    }
+    return HONE_ERR_UNSUPPORTED;
+}
+
 static hone_status cpu_select(hone_error *err, hn_backend *backend, const hn_select *what,
                               hn_kernel **out_kernel) {
-    cpu_state *cpu = backend->state;
-    const hn_node *node = what->node;
     char label[160];
     if (what->force_reference) return hn_kernel_reference(err, what, out_kernel);
-    if (node->op < HN_OP_END) {
-        for (int i = g_first_row[node->op + 1] - 1; i >= g_first_row[node->op]; i--) {
-            const cpu_row *row = &k_rows[g_row_index[i]];
-            if (row->isa > cpu->isa || (row->dnnl && !cpu->dnnl)) continue;
-            hone_status status = row->select(err, cpu, what, out_kernel);
-            if (status == HONE_OK && !(*out_kernel)->variant) (*out_kernel)->variant = row->variant;
-            if (status != HONE_ERR_UNSUPPORTED) return status;
-        }
-    }
+    hone_status status = cpu_rows_select(err, backend->state, what, out_kernel);
+    if (status != HONE_ERR_UNSUPPORTED) return status;
+    const hn_node *node = what->node;
     HN_FAIL(err, HONE_ERR_UNSUPPORTED, "%s: the CPU backend has no kernel for this %s",
             hn_node_label(node, label, sizeof label), node->op_type);
 }

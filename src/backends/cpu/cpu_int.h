@@ -59,6 +59,9 @@ typedef struct cpu_row {
 #undef HN_KERNEL
 
 const cpu_row *cpu_rows(size_t *out_count);
+// The last row that takes the node; HONE_ERR_UNSUPPORTED where none does (err is not filled).
+hn_status cpu_rows_select(hone_error *err, cpu_state *cpu, const hn_select *what,
+                          hn_kernel **out_kernel);
 hn_status cpu_state_get(hone_error *err, cpu_state **out_cpu); // the process's one
 void cpu_state_cap(cpu_state *cpu, hn_isa isa); // own kernels of that level (tests)
 
@@ -170,6 +173,13 @@ typedef struct dnnl_kernel {
     size_t narrow_offset;
     const hn_k_quant *quant;
     int threads;
+    // oneDNN's maximum and minimum give a number where one side is NaN. A kernel with such a step is
+    // watched: when the invalid flag comes up, `exact` does the work again.
+    bool drops_nan;
+    cpu_state *cpu;
+    hn_select what;              // to select `exact` with; without layouts
+    hn_kernel *exact;            // made at the first NaN
+    void *exact_workspace;
 } dnnl_kernel;
 
 // What is built up before the primitive exists.
@@ -191,6 +201,7 @@ typedef struct dnnl_build {
     dnnl_primitive_desc_t pd;
     bool threads_set;
     int threads_before; // of hn_parallel_use
+    bool no_nan;                 // there is none, or it has no meaning in the result (integers)
 } dnnl_build;
 
 hn_status dnnl_begin(hone_error *err, cpu_state *cpu, const hn_select *what, dnnl_build *out);
@@ -198,6 +209,8 @@ hn_status dnnl_begin(hone_error *err, cpu_state *cpu, const hn_select *what, dnn
 // sees it with the dims `dims` (rank may differ for 1-D convolutions and batched products).
 void dnnl_posts(dnnl_build *b, const hn_shape *out, hn_layout layout, int rank,
                 const int64_t *dims);
+// Notes that the primitive has a step in which a NaN is lost; false where no such step is wanted.
+bool dnnl_drops_nan(dnnl_build *b, bool drops);
 // One post; false where oneDNN does not take it.
 bool dnnl_post_step(dnnl_build *b, const hn_post *post, const hn_shape *out, hn_layout layout,
                     int rank, const int64_t *dims);

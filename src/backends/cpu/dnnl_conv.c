@@ -224,7 +224,9 @@ hone_status dnnl_pool_select(hone_error *err, cpu_state *cpu, const hn_select *w
                                           : dnnl_pooling_avg_exclude_padding;
     dnnl_build b;
     HN_TRY(dnnl_begin(err, cpu, what, &b));
-    hone_status status = pool_build(err, &b, &x, &y, &w, alg, out_kernel);
+    hone_status status = HONE_ERR_UNSUPPORTED;
+    if (dnnl_drops_nan(&b, max && x.dtype == HN_F32))
+        status = pool_build(err, &b, &x, &y, &w, alg, out_kernel);
     if (status != HONE_OK) dnnl_abandon(&b);
     return status;
 }

@@ -27,6 +27,11 @@ static bool scalar_param(const hn_node *node, int index, double absent, double *
     return true;
 }
 
+// Notes that an input was read at select; -1: the post has none.
+static void consume(dnnl_build *b, int input) {
+    if (input >= 0) b->kernel->base.consumed |= (uint64_t)1 << input;
+}
+
 static bool linear(dnnl_build *b, quant_chain *c, double alpha, double beta) {
     if (alpha == 1 && beta == 0) return true;
     if (c->empty || (c->homogeneous && beta == 0 && alpha > 0)) {
@@ -65,11 +70,16 @@ static bool residual(dnnl_build *b, quant_chain *c, const hn_post *post, const h
     dnnl_dense(b, &md, rank, dims, type, layout);
     if (!dnnl_append_binary(b, dnnl_binary_add, &md, post->input)) return false;
     b->kernel->base.in_layout[post->input] = layout;
-    b->kernel->base.consumed |= (uint64_t)1 << post->scale;
-    if (post->zero >= 0) b->kernel->base.consumed |= (uint64_t)1 << post->zero;
+    consume(b, post->scale);
+    consume(b, post->zero);
     c->empty = c->homogeneous = false;
     c->unit = scale;
     return true;
+}
+
+static bool drops_nan(const dnnl_build *b, const hn_post *post) {
+    const cpu_ops *op = &b->cpu->op;
+    return post->op == op->Relu || post->op == op->Clip || post->op == op->Max || post->op == op->Min;
 }
 
 static bool chain_step(dnnl_build *b, quant_chain *c, const hn_post *post, const hn_shape *out,
@@ -83,8 +93,8 @@ static bool chain_step(dnnl_build *b, quant_chain *c, const hn_post *post, const
             !scalar_param(b->what->node, post->zero, 0, &zero) || !(scale > 0))
             return false;
         c->out_zero = (int32_t)zero;
-        b->kernel->base.consumed |= (uint64_t)1 << post->scale;
-        if (post->zero >= 0) b->kernel->base.consumed |= (uint64_t)1 << post->zero;
+        consume(b, post->scale);
+        consume(b, post->zero);
         if (!linear(b, c, c->unit / scale, c->offset * c->unit / scale)) return false;
         // oneDNN 2.6's AMX kernels leave the lower cut of an unsigned result out where they see a
         // Relu, even if steps behind it made negative numbers.
@@ -97,6 +107,7 @@ static bool chain_step(dnnl_build *b, quant_chain *c, const hn_post *post, const
         if (!linear(b, c, 1, c->offset)) return false;
         c->offset = 0;
     }
+    if (!dnnl_drops_nan(b, drops_nan(b, post))) return false;
     if (post->op == op->Relu) return eltwise(b, c, dnnl_eltwise_relu, 0, 0, true);
     if (post->op == op->LeakyRelu) return eltwise(b, c, dnnl_eltwise_relu, post->alpha, 0, true);
     if (post->op == op->Clip)
@@ -112,11 +123,18 @@ static bool chain_of(dnnl_build *b, quant_chain *c, const hn_shape *out, hn_layo
                      const int64_t *dims) {
     const hn_node *node = b->what->node;
     *c = (quant_chain){.pre_scale = 1, .unit = 1, .empty = true, .homogeneous = true, .out_type = dnnl_f32};
-    for (int p = 0; p < node->post_count; p++)
-        if (!chain_step(b, c, &node->post[p], out, layout, rank, dims)) return false;
-    b->fused = node->post_count;
-    if (node->post_count && node->post[node->post_count - 1].op == b->cpu->op.QuantizeLinear)
-        return true;
+    bool quantised =
+        node->post_count && node->post[node->post_count - 1].op == b->cpu->op.QuantizeLinear;
+    // Sums of products of integers are numbers: NaN comes in with a float operand only.
+    b->no_nan = true;
+    for (; b->fused < node->post_count; b->fused++) {
+        const hn_post *post = &node->post[b->fused];
+        if (post->input >= 0 && post->scale < 0) b->no_nan = quantised;
+        // The kernel that keeps NaN leaves the rest to our own posts.
+        if (b->what->keep_nan && !b->no_nan && drops_nan(b, post)) break;
+        if (!chain_step(b, c, post, out, layout, rank, dims)) return false;
+    }
+    if (quantised) return true;
     return linear(b, c, c->unit, c->offset * c->unit);
 }
 

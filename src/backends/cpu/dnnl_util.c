@@ -4,6 +4,9 @@
 //
 // The number of threads is fixed when the primitive is made (oneDNN bakes it in): small work gets
 // one, which also saves the fork. The scratchpad comes from the plan's slab.
+//
+// Steps that drop NaN (Relu, Clip, Max, Min, max pooling) are used all the same, because they cost
+// nothing inside the primitive, and watched: docs/notes/nan.md.
 #include "backends/cpu/cpu_int.h"
 #include <stdio.h>
 
@@ -37,6 +40,36 @@ bool dnnl_wants_bf16(const cpu_state *cpu, const hn_node *node) {
            (here->amx_bf16 ? cpu->isa >= HN_ISA_AMX : here->avx512_bf16);
 }
 
+// The kernel that keeps NaN: same node, same layouts. Its workspace is not in the plan.
+static hn_status make_exact(hone_error *err, dnnl_kernel *self) {
+    hn_select what = self->what;
+    what.in_layout = self->base.in_layout;
+    what.keep_nan = true;
+    hn_kernel *exact = NULL;
+    hone_status status = cpu_rows_select(err, self->cpu, &what, &exact);
+    if (status != HONE_OK && status != HONE_ERR_UNSUPPORTED) return status;
+    bool fits = status == HONE_OK && exact->out_layout[0] == self->base.out_layout[0];
+    for (int i = 0; fits && i < what.node->input_count; i++)
+        fits = ((exact->consumed >> i & 1) || exact->in_layout[i] == self->base.in_layout[i]) &&
+               !(self->base.consumed & ~exact->consumed & (uint64_t)1 << i);
+    void *workspace = fits && exact->workspace_bytes ? hn_malloc_aligned(exact->workspace_bytes) : NULL;
+    if (fits && (!exact->workspace_bytes || workspace)) {
+        self->exact = exact;
+        self->exact_workspace = workspace;
+        return HONE_OK;
+    }
+    if (exact) exact->ops->destroy(exact);
+    if (fits) HN_NOMEM(err, "selecting a kernel");
+    HN_FAIL(err, HONE_ERR_INTERNAL, "%s met a NaN, and no other kernel fits in its place",
+            self->base.variant);
+}
+
+static hn_status run_exact(hone_error *err, dnnl_kernel *self, const hn_args *args) {
+    if (!self->exact) HN_TRY(make_exact(err, self));
+    hn_args own = {args->inputs, args->outputs, self->exact_workspace};
+    return self->exact->ops->run(err, self->exact, &own);
+}
+
 static hone_status dnnl_kernel_run(hone_error *err, hn_kernel *kernel, const hn_args *args) {
     dnnl_kernel *self = (dnnl_kernel *)kernel;
     for (int i = 0; i < self->arg_count; i++) {
@@ -53,11 +86,13 @@ static hone_status dnnl_kernel_run(hone_error *err, hn_kernel *kernel, const hn_
         self->api->dnnl_memory_set_data_handle(self->args[i].memory, pointer);
     }
     if (self->narrow_count) narrow(self, args);
+    if (self->drops_nan) hn_parallel_invalid_clear();
     int status = self->api->dnnl_primitive_execute(self->primitive, self->stream, self->arg_count,
                                                    self->args);
     if (status != dnnl_success)
         HN_FAIL_VENDOR(err, hn_dnnl_status(status), status, "oneDNN could not run %s: %s",
                        kernel->variant, hn_dnnl_status_text(status));
+    if (self->drops_nan && hn_parallel_invalid()) return run_exact(err, self, args);
     if (self->posts.count) cpu_posts_run(&self->posts, args, args->outputs[0]);
     return HONE_OK;
 }
@@ -72,6 +107,8 @@ static void dnnl_kernel_destroy(hn_kernel *kernel) {
         hn_free(self->own[i]);
     }
     if (self->primitive) self->api->dnnl_primitive_destroy(self->primitive);
+    if (self->exact) self->exact->ops->destroy(self->exact);
+    hn_free(self->exact_workspace);
     hn_free(self);
 }
 
@@ -100,6 +137,8 @@ hn_status dnnl_begin(hone_error *err, cpu_state *cpu, const hn_select *what, dnn
     api->dnnl_primitive_attr_set_scratchpad_mode(out->attr, dnnl_scratchpad_mode_user);
     out->kernel->api = api;
     out->kernel->stream = cpu->stream;
+    out->kernel->cpu = cpu;
+    out->kernel->what = *what;
     return HONE_OK;
 }
 
@@ -239,16 +278,28 @@ bool dnnl_append_binary(dnnl_build *b, dnnl_alg_kind_t alg, const dnnl_memory_de
     return true;
 }
 
+bool dnnl_drops_nan(dnnl_build *b, bool drops) {
+    if (b->no_nan) return true;
+    if (drops && b->what->keep_nan) return false;
+    b->kernel->drops_nan = b->kernel->drops_nan || drops;
+    return true;
+}
+
 bool dnnl_post_step(dnnl_build *b, const hn_post *post, const hn_shape *out, hn_layout layout,
                     int rank, const int64_t *dims) {
     dnnl_alg_kind_t alg;
-    float alpha, beta;
+    float alpha = 0, beta = 0;
     dnnl_memory_desc_t md;
-    if (post->input >= 0)
-        return binary_of(b->cpu, post, &alg) &&
-               operand_md(b, post, out, layout, rank, dims, &md) &&
-               dnnl_append_binary(b, alg, &md, post->input);
-    return eltwise_of(b->cpu, post, &alg, &alpha, &beta) && dnnl_append_eltwise(b, alg, alpha, beta);
+    bool binary = post->input >= 0;
+    if (binary ? !binary_of(b->cpu, post, &alg) : !eltwise_of(b->cpu, post, &alg, &alpha, &beta))
+        return false;
+    // A leaky Relu is a product on one side and lets NaN through.
+    bool drops = alg == dnnl_binary_max || alg == dnnl_binary_min || alg == dnnl_eltwise_clip ||
+                 (alg == dnnl_eltwise_relu && alpha == 0);
+    if (!dnnl_drops_nan(b, drops)) return false;
+    return binary ? operand_md(b, post, out, layout, rank, dims, &md) &&
+                        dnnl_append_binary(b, alg, &md, post->input)
+                  : dnnl_append_eltwise(b, alg, alpha, beta);
 }
 
 // With AVX-512 our own pass over the result takes 0.38 ns an element for Swish, oneDNN's post-op 0.55:

@@ -347,7 +347,7 @@ static bool pow_form(const cpu_state *cpu, const hn_node *node, cpu_ew *ew) {
     if (!cpu_const_f32(node, 1, &e)) return false;
     hn_k_unary fn = e == 2      ? HN_K_UNARY_square
                     : e == 3    ? HN_K_UNARY_cube
-                    : e == 0.5f ? HN_K_UNARY_sqrt
+                    : e == 0.5f ? HN_K_UNARY_pow_half
                     : e == 1    ? HN_K_UNARY_copy
                     : e == -1   ? HN_K_UNARY_reciprocal
                                 : HN_K_UNARY_END;

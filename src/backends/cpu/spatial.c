@@ -129,6 +129,10 @@ static bool resize_tables(resize_kernel *k, const hn_node *node, const float *sc
             k->low[d][i] = clamp_index((int64_t)low, k->in[d]);
             k->high[d][i] = clamp_index((int64_t)low + 1, k->in[d]);
             k->weight[d][i] = x - low;
+            if (x > low) continue;
+            // On a point exactly: its neighbour must not come in, not even as infinity times 0.
+            k->high[d][i] = k->low[d][i];
+            k->weight[d][i] = 0.5f;
         }
     }
     return true;
@@ -194,6 +198,7 @@ typedef struct grid_kernel {
     int64_t images, channels, in_h, in_w, points; // points of one image
     bool nearest, border, corners;
     int threads;
+    float zeros[]; // of one point
 } grid_kernel;
 
 typedef struct grid_job {
@@ -202,20 +207,23 @@ typedef struct grid_job {
     float *y;
 } grid_job;
 
+// Position of a grid coordinate. Infinities become numbers far outside, which have no NaN for a
+// fraction.
 static float unnormalise(float g, int64_t size, bool corners) {
-    return corners ? (g + 1) / 2 * (float)(size - 1) : ((g + 1) * (float)size - 1) / 2;
+    float x = corners ? (g + 1) / 2 * (float)(size - 1) : ((g + 1) * (float)size - 1) / 2;
+    return x > 1e9f ? 1e9f : x < -1e9f ? -1e9f : x;
 }
 
-static const float *corner(const grid_kernel *k, const float *image, float fx, float fy, float *weight) {
+// The channels of a point; zeros where it counts as outside or has no weight, so that a NaN there
+// (and NaN times 0 is NaN) stays out.
+static const float *corner(const grid_kernel *k, const float *image, float fx, float fy, float weight) {
+    if (weight == 0) return k->zeros;
     if (k->border) {
         fx = fx < 0 ? 0 : fx > (float)(k->in_w - 1) ? (float)(k->in_w - 1) : fx;
         fy = fy < 0 ? 0 : fy > (float)(k->in_h - 1) ? (float)(k->in_h - 1) : fy;
     }
     // NaN and far positions fail the comparison and count as outside.
-    if (!(fx >= 0 && fx < (float)k->in_w && fy >= 0 && fy < (float)k->in_h)) {
-        *weight = 0;
-        return image;
-    }
+    if (!(fx >= 0 && fx < (float)k->in_w && fy >= 0 && fy < (float)k->in_h)) return k->zeros;
     return image + ((int64_t)fy * k->in_w + (int64_t)fx) * k->channels;
 }
 
@@ -228,11 +236,13 @@ static void grid_points(void *arg, int64_t begin, int64_t end) {
         float x = unnormalise(job->grid[2 * i], k->in_w, k->corners);
         float y = unnormalise(job->grid[2 * i + 1], k->in_h, k->corners);
         float *to = job->y + i * channels;
-        if (k->nearest) {
-            float weight = 1;
-            const float *from = corner(k, image, rintf(x), rintf(y), &weight);
+        if (x != x || y != y) {
             for (int64_t c = 0; c < channels; c++)
-                to[c] = weight != 0 ? from[c] : 0;
+                to[c] = NAN;
+            continue;
+        }
+        if (k->nearest) {
+            memcpy(to, corner(k, image, rintf(x), rintf(y), 1), (size_t)channels * sizeof *to);
             continue;
         }
         if (k->border) {
@@ -241,9 +251,9 @@ static void grid_points(void *arg, int64_t begin, int64_t end) {
         }
         float x0 = floorf(x), y0 = floorf(y), fx = x - x0, fy = y - y0;
         float w00 = (1 - fx) * (1 - fy), w01 = fx * (1 - fy), w10 = (1 - fx) * fy, w11 = fx * fy;
-        const float *a = corner(k, image, x0, y0, &w00), *b = corner(k, image, x0 + 1, y0, &w01);
-        const float *c = corner(k, image, x0, y0 + 1, &w10);
-        const float *d = corner(k, image, x0 + 1, y0 + 1, &w11);
+        const float *a = corner(k, image, x0, y0, w00), *b = corner(k, image, x0 + 1, y0, w01);
+        const float *c = corner(k, image, x0, y0 + 1, w10);
+        const float *d = corner(k, image, x0 + 1, y0 + 1, w11);
         for (int64_t e = 0; e < channels; e++)
             to[e] = a[e] * w00 + b[e] * w01 + c[e] * w10 + d[e] * w11;
     }
@@ -274,7 +284,8 @@ hone_status own_grid_sample_select(hone_error *err, cpu_state *cpu, const hn_sel
         !cpu_out(node, 0, &y) || x.dtype != HN_F32 || grid.dtype != HN_F32 || x.shape.rank != 4 ||
         x.count == 0 || y.count == 0 || !(nearest || linear) || !(zeros || border))
         return HONE_ERR_UNSUPPORTED;
-    grid_kernel *k = cpu_kernel_new(sizeof *k, &k_grid_ops);
+    grid_kernel *k =
+        cpu_kernel_new(sizeof *k + (size_t)x.shape.dims[1] * sizeof(float), &k_grid_ops);
     if (!k) HN_NOMEM(err, "selecting a kernel");
     k->images = x.shape.dims[0];
     k->channels = x.shape.dims[1];

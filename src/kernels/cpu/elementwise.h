@@ -14,6 +14,7 @@
     HN_UNARY(square, x *x)                                                                         \
     HN_UNARY(cube, x *x *x)                                                                        \
     HN_UNARY(sqrt, v_sqrt(x))                                                                      \
+    HN_UNARY(pow_half, v_sqrt(v_sel(x == v_set(-__builtin_inff()), -x, x) + v_set(0)))              \
     HN_UNARY(reciprocal, v_set(1.f) / x)                                                           \
     HN_UNARY(exp, v_exp(x))                                                                        \
     HN_UNARY(log, v_log(x))                                                                        \
