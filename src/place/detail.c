@@ -303,6 +303,37 @@ static void hint_paths(const place_problem *p, hn_place_result *r) {
         note(r, "the topology does not prove that peer-to-peer works: 'hone doctor --p2p' does");
 }
 
+// What was asked for and could not be checked, because the source does not tell.
+static void note_unchecked(const place_problem *p, hn_place_result *r) {
+    const hn_place_request *q = p->request;
+    int memory = 0, used = 0, busy = 0, cpus = 0, far = 0;
+    for (int i = 0; i < r->count; i++) {
+        int g = r->ranks[i].gpu;
+        const hn_place_gpu *gpu = &p->machine->gpus.data[g];
+        memory += gpu->memory_bytes < 0;
+        used += gpu->memory_bytes >= 0 && gpu->memory_used_bytes < 0;
+        busy += gpu->busy < 0 && !(q->busy >> g & 1);
+        cpus += p->cpu_group[g] < 0;
+        far += p->nic_rank[g] >= 7;
+    }
+    if (q->memory_bytes > 0 && memory)
+        note(r, "the memory of %d of the %d cards is unknown: whether %.1f GiB are free on each was not checked",
+             memory, r->count, (double)q->memory_bytes / (1 << 30));
+    if (q->memory_bytes > 0 && used)
+        note(r, "how much memory is in use on %d of the %d cards is unknown: their whole memory was compared",
+             used, r->count);
+    if (q->cpus > 0 && cpus)
+        note(r, "whether %d CPUs are local to these cards was not checked: the CPUs of %d of them are unknown",
+             q->cpus, cpus);
+    if (q->nics > 0 && far)
+        note(r, "the path from %d of the %d cards to every adapter is unknown: their distance was counted as "
+                "the longest",
+             far, r->count);
+    if (busy)
+        note(r, "whether %s in use is unknown: give those that are with --busy",
+             r->count == 1 ? "the card is" : busy == r->count ? "these cards are" : "some of these cards are");
+}
+
 hn_status place_detail(hone_error *err, const place_problem *problem, hn_place_result *result) {
     uint64_t set = result->choices[0].cards;
     result->count = __builtin_popcountll(set);
@@ -317,5 +348,6 @@ hn_status place_detail(hone_error *err, const place_problem *problem, hn_place_r
     hint_network(problem, result);
     hint_threads(result);
     hint_paths(problem, result);
+    note_unchecked(problem, result);
     return HONE_OK;
 }

@@ -63,6 +63,7 @@ static bool device_line(hn_nccl_state *state, const hn_nccl_record *record) {
             name = hn_slice_trim(text);
             break;
         }
+    state->crumbs += !name.length;
     if (!host.length || state->devices.count >= 65536) return host.length > 0;
     int index = hn_nccl_host(state, host);
     if (index < 0) return true;
@@ -180,6 +181,9 @@ static bool row_line(hn_nccl_state *state, const hn_nccl_record *record) {
             !hn_parse_f64(words[at + 2], &busbw) || !(time > 0) || !isfinite(time) ||
             !isfinite(busbw) || busbw < 0)
             break;
+        // Where lines were folded, a size may have lost its first digits.
+        double rate = (double)row.bytes / time * 1e-3;
+        state->crumbs += state->folded && !halves && algbw > 0.05 && fabs(rate / algbw - 1) > 0.3;
         if (!halves || time < best_time) best_time = time, printed = busbw;
         if (at + 3 < n && integer(words[at + 3]) && words[at + 3].data[0] != '0') {
             hn_nccl_mark mark;
@@ -202,6 +206,20 @@ static bool row_line(hn_nccl_state *state, const hn_nccl_record *record) {
     }
     hn_nccl_raise(state, HN_FACT_TEST_ROWS, &mark);
     return true;
+}
+
+// A piece of a folded row ("0.71 0.71 0 1470.2") or of the column titles.
+static bool is_crumb(hn_slice text) {
+    hn_slice word, rest = text;
+    size_t words = 0;
+    double value;
+    if (has(text, "algbw") || has(text, "busbw")) return true;
+    if (text.data[0] == '#') return has(text, "Rank ") && has(text, "Pid ");
+    for (; hn_nccl_token(&rest, &word); words++)
+        if (!hn_parse_f64(word, &value) && !is_type(word) && !hn_slice_eq(word, "N/A") &&
+            !hn_slice_eq(word, "sum") && !hn_slice_eq(word, "none"))
+            return false;
+    return words >= 3;
 }
 
 bool hn_nccl_bench_line(hn_nccl_state *state, const hn_nccl_record *record) {
@@ -229,6 +247,7 @@ bool hn_nccl_bench_line(hn_nccl_state *state, const hn_nccl_record *record) {
         state->table_lines++;
         return true;
     }
+    state->crumbs += is_crumb(text);
     return false;
 }
 

@@ -141,12 +141,13 @@ typedef struct hn_nccl_state {
     hn_nccl_mark trail;      // first "file.cc:12 -> 3"
     // RAS
     bool ras_seen, in_ras;
-    int ras_section;           // enum of nccl_ras.c
-    int ras_rank;              // first rank that is dead, silent or in error; -1
-    int ras_low_rank;          // first listed rank of the group that launched least; -1
-    int64_t ras_low, ras_high; // operations launched by the slowest and fastest group; -1
-    int64_t ras_operation;     // of the group whose ranks are being listed
-    hn_nccl_mark end;          // the last record
+    int64_t ras_open, ras_unread; // headings of warnings without words that are known
+    int ras_section;              // enum of nccl_ras.c
+    int ras_rank;                 // first rank that is dead, silent or in error; -1
+    int ras_low_rank;             // first listed rank of the group that launched least; -1
+    int64_t ras_low, ras_high;    // operations launched by the slowest and fastest group; -1
+    int64_t ras_operation;        // of the group whose ranks are being listed
+    hn_nccl_mark end;             // the last record
     // Records whose text may go on: `torn` was cut by another record on its line and waits for its
     // tail before it is scanned; `last` is the line before, scanned again if the next one continues
     // it.
@@ -160,11 +161,25 @@ typedef struct hn_nccl_state {
     hn_str collapsed;  // the line in hand, runs of blanks made one
     bool warning_open; // the record `last` is a warning that no row knows so far
     int64_t lines, records, torn_lines, table_lines;
-    bool failed; // out of memory
+    int64_t crumbs; // pieces of table rows and titles
+    // Folding: nccl_fold.c.
+    enum { HN_NCCL_FOLD_AUTO, HN_NCCL_FOLD_COLUMN, HN_NCCL_FOLD_BLANKS } fold_as;
+    bool folded;
+    bool fold_doubt;           // folded lines fit both ways; fold_as decides
+    int64_t understood;        // things that parsed whole: the better joined, the more
+    int64_t halves, half_line; // heads that end before "NCCL LEVEL", and the first one's line
+    bool failed;               // out of memory
 } hn_nccl_state;
 
-// nccl_record.c
+// nccl_fold.c
 hn_status hn_nccl_feed(hn_nccl_state *state, const hn_nccl_input *input);
+
+// nccl_record.c
+void hn_nccl_begin(hn_nccl_state *state, const char *name);
+void hn_nccl_line(hn_nccl_state *state, hn_slice whole, int64_t line); // one logical line
+void hn_nccl_end(hn_nccl_state *state);
+// A record's head in the text; whether it names its host, and whether another head follows.
+bool hn_nccl_has_header(hn_nccl_state *state, hn_slice text, bool *out_host, bool *out_more);
 // Lower case without blanks; returns the length written, at most size - 1.
 size_t hn_nccl_squeeze(hn_slice text, char *out, size_t size);
 
@@ -193,8 +208,8 @@ int hn_nccl_cause_row(const char *id); // first row of that id
 
 // nccl_bench.c
 bool hn_nccl_bench_line(hn_nccl_state *state, const hn_nccl_record *record);
-// True if `row` is a table's row that was cut, and `next` its rest (a wrapped line): *out_blank says
-// whether a blank belongs between them.
+// True if `row` is a table's row that was cut, and `next` its rest (a wrapped line): *out_blank
+// says whether a blank belongs between them.
 bool hn_nccl_bench_goes_on(hn_slice row, hn_slice next, bool *out_blank);
 // True if the text begins like a table's row.
 bool hn_nccl_bench_is_row(hn_slice text);

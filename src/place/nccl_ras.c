@@ -15,6 +15,7 @@ static void raise(hn_nccl_state *state, const hn_nccl_record *record, int sectio
     hn_nccl_mark mark;
     hn_nccl_mark_set(state, record, -1, &mark);
     state->ras_section = section;
+    state->ras_open = 0;
     hn_nccl_made_add(state, id, &mark, "%.*s", (int)record->message.length, record->message.data);
 }
 
@@ -47,6 +48,12 @@ bool hn_nccl_ras_line(hn_nccl_state *state, const hn_nccl_record *record) {
         state->in_ras = state->ras_seen = true;
         state->ras_section = NOTHING;
         return true;
+    }
+    // "#0-0 (77aa01) MISMATCH": its next lines must say what is wrong.
+    if (text.data[0] == '#' &&
+        (has(text, "MISMATCH") || has(text, "INCOMPLETE") || has(text, "ERROR"))) {
+        state->ras_unread += state->ras_open;
+        state->ras_open = 1;
     }
     if (has(text, "considered dead"))
         raise(state, record, DEAD, "ras_dead");

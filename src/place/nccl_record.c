@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// From bytes to records: colours and carriage returns go, launcher prefixes are set aside, lines
-// that hold several torn records are split, hard-wrapped lines are joined.
+// From lines to records: launcher prefixes are set aside, lines that hold several torn records are
+// split. Lines come cleaned and unfolded from nccl_fold.c.
 //
 // A record's header is "host:pid:tid [device] file.cc:line (function) NCCL LEVEL". It is found from
 // its level backwards, so that anything may stand before it. Line numbers are those of the input.
@@ -9,8 +9,6 @@
 #include <time.h>
 
 #define LINE_MAX_BYTES 65536 // of one line that is looked at
-#define WRAP_MIN       40
-#define WRAP_MAX       300
 
 typedef struct header {
     size_t start, source, message; // offsets: first byte of the header, of the source, of the text
@@ -37,98 +35,6 @@ size_t hn_nccl_squeeze(hn_slice text, char *out, size_t size) {
     }
     if (size) out[used] = '\0';
     return used;
-}
-
-// Length of the escape sequence at text[0] == ESC.
-static size_t escape_length(const char *text, size_t length) {
-    if (length < 2) return 1;
-    size_t i = 2;
-    if (text[1] == '[') {
-        while (i < length && !(text[i] >= 0x40 && text[i] <= 0x7e))
-            i++;
-        return i < length ? i + 1 : length;
-    }
-    if (text[1] == ']') {
-        while (i < length && text[i] != '\a' && text[i] != 0x1b)
-            i++;
-        return i < length ? i + (text[i] == 0x1b && i + 1 < length ? 2 : 1) : length;
-    }
-    return 2;
-}
-
-// Appends the line without escapes; control characters become blanks.
-static void clean(hn_slice line, hn_str *out) {
-    if (line.length > LINE_MAX_BYTES) line.length = LINE_MAX_BYTES;
-    size_t i = 0;
-    while (i < line.length) {
-        unsigned char c = (unsigned char)line.data[i];
-        if (c == 0x1b) {
-            i += escape_length(line.data + i, line.length - i);
-            continue;
-        }
-        size_t run = i;
-        while (run < line.length && (unsigned char)line.data[run] >= ' ' && line.data[run] != 0x7f)
-            run++;
-        if (run > i) {
-            hn_str_append_n(out, line.data + i, run - i);
-            i = run;
-        } else {
-            if (c != '\r' || i + 1 < line.length) hn_str_append_n(out, " ", 1);
-            i++;
-        }
-    }
-}
-
-// Docker's json-file lines: {"log":"...\n","stream":"stdout","time":"..."}. Appends the text of
-// "log".
-static bool unwrap_json(hn_slice line, hn_str *out) {
-    static const char k_open[] = "{\"log\":";
-    if (!hn_slice_starts(line, k_open)) return false;
-    size_t at = sizeof k_open - 1;
-    while (at < line.length && line.data[at] == ' ')
-        at++;
-    if (at >= line.length || line.data[at++] != '"') return false;
-    for (; at < line.length && line.data[at] != '"'; at++) {
-        char c = line.data[at];
-        if (c == '\\' && at + 1 < line.length) {
-            c = line.data[++at];
-            if (c == 'u' && at + 4 < line.length) {
-                c = memcmp(line.data + at + 1, "001b", 4) == 0 ? 0x1b : ' ';
-                at += 4;
-            } else if (c == 'n' || c == 'r' || c == 't') {
-                c = ' ';
-            }
-        }
-        hn_str_append_n(out, &c, 1);
-    }
-    return true;
-}
-
-static size_t visible_length(hn_slice line) {
-    size_t length = 0, i = 0;
-    while (i < line.length) {
-        if (line.data[i] == 0x1b)
-            i += escape_length(line.data + i, line.length - i);
-        else
-            length += line.data[i] != '\r', i++;
-    }
-    return length;
-}
-
-// The width at which a terminal or an editor broke the lines, 0 if nothing looks so: many lines of
-// exactly the largest length.
-static size_t wrap_width(hn_slice text) {
-    size_t counts[WRAP_MAX + 1] = {0}, lines = 0, widest = 0;
-    hn_slice line;
-    while (hn_slice_line(&text, &line)) {
-        size_t length = visible_length(line);
-        lines++;
-        if (length > WRAP_MAX) return 0;
-        counts[length]++;
-        if (length > widest) widest = length;
-    }
-    if (widest < WRAP_MIN || counts[widest] < 3 || counts[widest] * 25 < lines) return 0;
-    return widest;
 }
 
 // "digits" that end at text[end): sets *out_start; false if there is none or it is too long.
@@ -409,7 +315,7 @@ static hn_slice collapse(hn_nccl_state *state, hn_slice text) {
     return (hn_slice){hn_str_get(&state->collapsed), state->collapsed.length};
 }
 
-static void feed_line(hn_nccl_state *state, hn_slice whole, int64_t line) {
+void hn_nccl_line(hn_nccl_state *state, hn_slice whole, int64_t line) {
     header head, next;
     hn_slice text = collapse(state, whole);
     hn_nccl_record record = {.level = HN_NCCL_PLAIN,
@@ -485,73 +391,29 @@ static void feed_line(hn_nccl_state *state, hn_slice whole, int64_t line) {
     }
 }
 
-// In a text broken at a width: a line without a header goes on the record before it, or completes a
-// header that the break went through.
-static bool goes_on(hn_nccl_state *state, hn_str *joined, hn_slice text) {
-    header head;
-    if (find_header(state, text.data, text.length, 0, &head)) return false;
-    if (find_header(state, joined->data, joined->length, 0, &head)) return true;
-    hn_slice before = hn_slice_trim((hn_slice){joined->data, joined->length});
-    if (before.length && before.data[0] != '#' && !hn_nccl_bench_is_row(before) &&
-        text.data[0] != '#' && !hn_nccl_bench_is_row(text) && !digit(before.data[0]))
-        return true;
-    size_t length = joined->length;
-    hn_str_append_n(joined, text.data, text.length);
-    bool whole = !joined->failed && find_header(state, joined->data, joined->length, 0, &head);
-    joined->length = length;
-    joined->data[length] = '\0';
-    return whole;
+bool hn_nccl_has_header(hn_nccl_state *state, hn_slice text, bool *out_host, bool *out_more) {
+    header head, next;
+    // Hosts glued to a torn tail are the scanner's matter.
+    bool torn = state->torn.active;
+    state->torn.active = false;
+    bool found = find_header(state, text.data, text.length, 0, &head);
+    *out_more = found && find_header(state, text.data, text.length, head.message, &next);
+    state->torn.active = torn;
+    *out_host = found && head.host_length > 0;
+    return found;
 }
 
-hn_status hn_nccl_feed(hn_nccl_state *state, const hn_nccl_input *input) {
-    hn_slice rest = input->text, line;
-    if (rest.length >= 3 && memcmp(rest.data, "\xef\xbb\xbf", 3) == 0)
-        rest.data += 3, rest.length -= 3;
-    state->file = input->name;
+void hn_nccl_begin(hn_nccl_state *state, const char *name) {
+    state->file = name;
     state->torn.active = state->last.active = state->in_ras = false;
-    size_t width = wrap_width(rest);
-    hn_str joined = {0}, peek = {0}, inner = {0};
-    int64_t number = 0, first = 0;
-    size_t last_length = 0;
-    while (hn_slice_line(&rest, &line)) {
-        number++;
-        peek.length = inner.length = 0;
-        if (line.length <= LINE_MAX_BYTES && line.length && line.data[0] == '{' &&
-            unwrap_json(line, &inner))
-            line = (hn_slice){hn_str_get(&inner), inner.length};
-        clean(line, &peek);
-        hn_slice text = {hn_str_get(&peek), peek.length};
-        bool blank_between = false;
-        bool continues = width && joined.length && last_length == width && text.length &&
-                         joined.length < LINE_MAX_BYTES && goes_on(state, &joined, text);
-        if (!continues && first && text.length)
-            continues = hn_nccl_bench_goes_on((hn_slice){hn_str_get(&joined), joined.length}, text,
-                                              &blank_between);
-        if (blank_between) hn_str_append_n(&joined, " ", 1);
-        if (!continues && first) {
-            feed_line(state, (hn_slice){hn_str_get(&joined), joined.length}, first);
-            joined.length = 0;
-            first = 0;
-        }
-        if (!first) first = number;
-        hn_str_append_n(&joined, text.data, text.length);
-        last_length = text.length;
-        if (joined.failed || peek.failed || state->failed) break;
-    }
-    if (first) feed_line(state, (hn_slice){hn_str_get(&joined), joined.length}, first);
-    state->lines += number;
+}
+
+void hn_nccl_end(hn_nccl_state *state) {
     torn_flush(state);
-    if (state->last.line.length) {
-        hn_nccl_mark end;
-        hn_nccl_record last = state->last.record;
-        last.message = (hn_slice){hn_str_get(&state->last.message), state->last.message.length};
-        hn_nccl_mark_set(state, &last, -2, &end);
-        state->end = hn_nccl_mark_keep(state, &end);
-    }
-    bool failed = joined.failed || peek.failed || inner.failed || state->failed;
-    hn_str_free(&inner);
-    hn_str_free(&joined);
-    hn_str_free(&peek);
-    if (failed) HN_NOMEM(state->err, "reading a log");
-    return HONE_OK;
+    if (!state->last.line.length) return;
+    hn_nccl_mark end;
+    hn_nccl_record last = state->last.record;
+    last.message = (hn_slice){hn_str_get(&state->last.message), state->last.message.length};
+    hn_nccl_mark_set(state, &last, -2, &end);
+    state->end = hn_nccl_mark_keep(state, &end);
 }

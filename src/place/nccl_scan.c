@@ -320,6 +320,11 @@ static bool scan_channel(hn_nccl_state *state, const hn_nccl_record *record,
     if (!shorten_via((hn_slice){text.data + via_at, text.length - via_at}, via, sizeof via, &nic,
                      &pxn))
         return true;
+    // A name that was joined wrongly has a blank inside or lacks one, or ends early.
+    hn_slice name = {via, strlen(via)};
+    bool blank = contains(name, " ") && !contains(name, "direct pointer");
+    state->understood += !blank && !contains(name, "directpointer") &&
+                         (hn_slice_starts(name, "SHM") || contains(name, "/"));
     hn_slice kind = {text.data + digits, (size_t)(word - text.data) - digits};
     bool receive = contains(kind, "receive");
     path_add(state, from, to, via, nic, pxn, receive, mark);
@@ -368,6 +373,7 @@ static void scan_settings(hn_nccl_state *state, hn_slice text, const hn_nccl_mar
                    !(rest.data[v] == ',' && v + 1 < rest.length && rest.data[v + 1] == ' ') &&
                    rest.data[v] != ';')
                 v++;
+            state->understood += v > 0;
             // "(run with NCCL_DEBUG=INFO for details)" asks for a setting, it makes none.
             if (v && !hn_slice_eq(name, "NCCL_DEBUG"))
                 env_add(state, name, (hn_slice){rest.data, v}, mark);
@@ -377,6 +383,7 @@ static void scan_settings(hn_nccl_state *state, hn_slice text, const hn_nccl_mar
         while (hn_nccl_token(&rest, &word) && !hn_slice_eq(word, "to"))
             if (!hn_slice_eq(word, "by") && !hn_slice_eq(word, "environment")) break;
         if (!hn_slice_eq(word, "to") || !hn_nccl_token(&rest, &value)) continue;
+        state->understood++;
         // "... to 1." and then, where a line end got lost, the next record: "1.node3".
         size_t v = 0;
         while (v < value.length && isdigit((unsigned char)value.data[v]))
@@ -409,6 +416,7 @@ static void scan_addresses(hn_nccl_state *state, hn_slice text, const hn_nccl_ma
         name = name ? name + 1 : word.data;
         hn_slice interface = {name, (size_t)(colon - name)};
         hn_slice ip = {colon + 1, (size_t)(open - colon) - 1};
+        state->understood++;
         if (sockets && is_bridge(interface)) hn_nccl_raise(state, HN_FACT_BRIDGES, mark);
         if (host < 0 || !ip.length || state->addresses.count >= 65536) continue;
         bool known = false;
@@ -440,6 +448,7 @@ static void scan_communicator(hn_nccl_state *state, const hn_nccl_record *record
     if (ranks == state->ranks && hn_nccl_word_number(text, "localranks", &local) &&
         local <= ranks && local > state->local_ranks)
         state->local_ranks = (int)local;
+    state->understood += 1 + (state->nodes > 0) + (state->local_ranks > 0);
     if (!hn_nccl_word_number(text, "cudadev", &device) || device > 1023) device = record->device;
     int proc = proc_find(state, record->host, record->pid, (int)device);
     if (proc < 0) return;

@@ -413,20 +413,22 @@ static hn_status check_request(hone_error *err, const hn_place_machine *m, hn_pl
 }
 
 static hn_status say_short(hone_error *err, const place_problem *p) {
-    int busy = 0, mig = 0, memory = 0, left_out = 0;
+    int busy = 0, mig = 0, memory = 0, left_out = 0, unknown = 0;
     for (int g = 0; g < p->count; g++) {
         const hn_place_gpu *gpu = &p->machine->gpus.data[g];
         int64_t used = gpu->memory_used_bytes > 0 ? gpu->memory_used_bytes : 0;
         busy += gpu->busy == 1 || (p->request->busy >> g & 1);
         mig += (gpu->mig == 1) != p->request->mig;
+        unknown += p->request->mig && gpu->mig < 0;
         left_out += p->request->only && !(p->request->only >> g & 1);
         memory += gpu->memory_bytes >= 0 && gpu->memory_bytes - used < p->request->memory_bytes;
     }
     HN_FAIL(err, HONE_ERR_CHECK,
             "the job needs %d card%s and %d of %d can be taken (%d in use, %d %s MIG mode, %d with too "
-            "little memory, %d not among those allowed)",
+            "little memory, %d not among those allowed)%s",
             p->request->cards, p->request->cards == 1 ? "" : "s", __builtin_popcountll(p->usable), p->count,
-            busy, mig, p->request->mig ? "not in" : "in", memory, left_out);
+            busy, mig, p->request->mig ? "not in" : "in", memory, left_out,
+            unknown ? "; the source does not tell which cards are in MIG mode" : "");
 }
 
 static hn_status run_search(hone_error *err, place_problem *p, hn_place_result *result) {

@@ -165,6 +165,25 @@ static hn_status read_rows(hone_error *err, text_reader *reader, size_t from) {
     return HONE_OK;
 }
 
+// Matrices below the one that was read (one a host in a log of many): none of them is mixed into it.
+static void name_others(text_reader *reader, size_t from) {
+    size_t others = 0, first = 0;
+    for (size_t i = from; i + 1 < reader->lines.count; i++) {
+        text_header header;
+        if (!hn_place_text_header(reader, reader->lines.data[i], &header)) continue;
+        size_t row = i + 1;
+        while (row < reader->lines.count && is_rule(reader->lines.data[row])) row++;
+        if (row == reader->lines.count || !hn_place_text_is_row(reader, reader->lines.data[row]) ||
+            is_p2p_row(reader->lines.data[row]))
+            continue;
+        if (!others++) first = i + 1;
+    }
+    if (others)
+        hn_place_machine_damage(reader->machine,
+                                "the text holds %zu more matri%s (from line %zu on): only the first was read",
+                                others, others == 1 ? "x" : "ces", first);
+}
+
 // A paste that begins below the header: the columns are those of the rows if the matrix is square and
 // its diagonal says so.
 static hn_status header_from_rows(hone_error *err, text_reader *reader) {
@@ -299,8 +318,41 @@ static void fill_row(text_reader *reader, const text_row *row, bool seen, const 
         return;
     }
     certain_range(row, self, columns, &first, &from, &to);
+    if (seen)
+        hn_place_machine_damage(machine, "row %s is there twice (again at line %d)", row->label, row->line);
+    int x = -1, own = from <= self && self < to ? first + self - from : -1;
     for (int i = from; i < to; i++)
-        set_cell(machine, device, column_device[i], row->cells[first + i - from], seen);
+        if (row->cells[first + i - from].kind == HN_LINK_SELF && i != self) x = i;
+    if (x >= 0 && (own < 0 || row->cells[own].kind != HN_LINK_SELF)) {
+        hn_place_machine_damage(machine,
+                                "row %s (line %d) has its X in the column of %s: shifted or mislabelled, left out",
+                                row->label, row->line, reader->header.devices[x]);
+        machine->complete = false;
+        return;
+    }
+    for (int i = from; i < to; i++) {
+        hn_place_link link = row->cells[first + i - from];
+        if (i == self && link.kind != HN_LINK_SELF && link.kind != HN_LINK_UNKNOWN) {
+            char code[8];
+            const char *text = hn_place_link_code(machine, link, code, sizeof code);
+            hn_place_machine_damage(machine, "row %s (line %d) has %s in its own column where X belongs: unknown",
+                                    row->label, row->line, text ? text : "no code");
+            machine->complete = false;
+            link = (hn_place_link){.kind = HN_LINK_UNKNOWN};
+        } else if (i != self && link.kind == HN_LINK_SELF) {
+            hn_place_machine_damage(machine, "row %s (line %d) has an X in the column of %s too: unknown",
+                                    row->label, row->line, reader->header.devices[i]);
+            machine->complete = false;
+            link = (hn_place_link){.kind = HN_LINK_UNKNOWN};
+        }
+        set_cell(machine, device, column_device[i], link, seen);
+    }
+    if (row->odd_codes) {
+        hn_place_machine_damage(machine, "row %s (line %d) has '%.16s'%s, which is no link code: unknown",
+                                row->label, row->line, row->odd_code ? row->odd_code : "?",
+                                row->odd_codes > 1 ? " and others" : "");
+        machine->complete = false;
+    }
     if (row->cell_count < columns) {
         hn_place_machine_damage(machine, "row %s (line %d) has %d of %d cells%s: %s", row->label,
                                 row->line, row->cell_count, columns,
@@ -312,12 +364,6 @@ static void fill_row(text_reader *reader, const text_row *row, bool seen, const 
         hn_place_machine_damage(machine, "the text is cut off in row %s: its last cell may have lost digits and is "
                                          "unknown",
                                 row->label);
-        machine->complete = false;
-    }
-    hn_place_link diagonal = device >= 0 ? hn_place_cell(machine, device, device) : (hn_place_link){0};
-    if (self >= 0 && diagonal.kind != HN_LINK_SELF && diagonal.kind != HN_LINK_UNKNOWN) {
-        hn_place_machine_damage(machine, "row %s (line %d) does not have its X in its own column",
-                                row->label, row->line);
         machine->complete = false;
     }
     if (row->junk)
@@ -826,7 +872,10 @@ static hn_status read_all(hone_error *err, hn_slice text, text_reader *reader) {
         HN_FAIL(err, HONE_ERR_FORMAT,
                 "the text holds a peer-to-peer table (nvidia-smi topo -p2p), no topology matrix "
                 "(nvidia-smi topo -m)");
-    if (found) HN_TRY(read_rows(err, reader, next));
+    if (found) {
+        HN_TRY(read_rows(err, reader, next));
+        name_others(reader, next);
+    }
     else HN_TRY(header_from_rows(err, reader));
     if (!reader->rows.count) {
         HN_FAIL(err, HONE_ERR_FORMAT,

@@ -41,6 +41,8 @@ typedef struct text_row {
     int glued;             // tokens that had to be cut into several cells
     const char *glue_text; // the first of them
     const char *junk;      // the first token that is no cell and no value, NULL if none
+    const char *odd_code;  // the first word in the place of a code that nobody explains
+    int odd_codes;
     bool wrapped_badly;    // pieces of a wrapped row could be joined in two ways
     bool last_is_cell;     // the row's text ends with a cell
     bool ends_text;        // nothing but blank lines follows: the text may have been cut off here

@@ -385,18 +385,15 @@ static bool parse_row(text_reader *reader, hn_slice line, int expected, text_row
                 continue;
             }
             // A code that nobody explains: only between cells, never as the row's last word.
-            hn_place_link link;
             text_token next;
             size_t after = at;
             if (could_be_code(token.text) && hn_place_text_token(line, &after, &next) &&
-                reader->legend.count < 64) {
-                const char *copy =
-                    hn_arena_strndup(&reader->machine->arena, token.text.data, token.text.length);
-                if (copy && hn_vec_push(&reader->legend, copy) &&
-                    parse_code(reader, token.text, &link) && add_cell(out, link, token.column)) {
-                    cells_end = at;
-                    continue;
-                }
+                add_cell(out, (hn_place_link){.kind = HN_LINK_UNKNOWN}, token.column)) {
+                if (!out->odd_codes++)
+                    out->odd_code = hn_arena_strndup(&reader->machine->arena, token.text.data,
+                                                     token.text.length);
+                cells_end = at;
+                continue;
             }
         }
         out->last_is_cell = false;

@@ -69,6 +69,23 @@ static void read_numa_node(hn_device_info *info) {
         info->numa_node = (double)node;
 }
 
+// Without sysfs (a container that hides it): the host's memory nodes nearest to the card, where it is
+// just one. nvmlDeviceGetNumaNodeId is no help: it is the node that the card's own memory is (Grace),
+// which has no CPUs and which a process must not be bound to.
+static void read_memory_affinity(hn_nvml_probe *self, hn_nvml_card *card, hn_device_info *info) {
+    unsigned long nodes[16] = {0};
+    int node = -1;
+    if (HN_NVML_CALL(self, nvmlDeviceGetMemoryAffinity, card->handle, (unsigned)HN_COUNT_OF(nodes), nodes,
+                     HN_NVML_AFFINITY_NODE) != HN_NVML_OK)
+        return;
+    for (int i = 0; i < (int)HN_COUNT_OF(nodes) * 64; i++)
+        if (nodes[i / 64] >> (i % 64) & 1) {
+            if (node >= 0) return;
+            node = i;
+        }
+    if (node >= 0) info->numa_node = node;
+}
+
 static void read_links(hn_nvml_probe *self, hn_nvml_card *card, hn_device_info *info) {
     int links = 0, active = 0;
     for (unsigned link = 0; link < 36; link++) {
@@ -82,12 +99,8 @@ static void read_links(hn_nvml_probe *self, hn_nvml_card *card, hn_device_info *
     NUMBER(nvmlDeviceGetMaxPcieLinkGeneration, pcie_gen_max);
     NUMBER(nvmlDeviceGetGpuMaxPcieLinkGeneration, pcie_gen_device_max);
     NUMBER(nvmlDeviceGetMaxPcieLinkWidth, pcie_width_max);
-    unsigned node;
-    if (HN_NVML_CALL(self, nvmlDeviceGetNumaNodeId, card->handle, &node) == HN_NVML_OK &&
-        node != ~0u)
-        info->numa_node = node;
-    else
-        read_numa_node(info);
+    read_numa_node(info);
+    if (isnan(info->numa_node)) read_memory_affinity(self, card, info);
 }
 
 static void read_limits(hn_nvml_probe *self, hn_nvml_card *card, hn_device_info *info) {

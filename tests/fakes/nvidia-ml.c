@@ -213,7 +213,18 @@ int nvmlDeviceGetGpuFabricInfoV(card *c, unsigned *fabric) {
     ((unsigned char *)fabric)[28] = stuck ? 2 : 3;
     return OK;
 }
-int nvmlDeviceGetNumaNodeId(card *c, unsigned *node) { return (void)c, (void)node, NOT_SUPPORTED; }
+// "grace": the cards' memory is nodes of its own, 8 and up; the first card is near node 0 alone.
+int nvmlDeviceGetNumaNodeId(card *c, unsigned *node) {
+    if (!word("grace")) return NOT_SUPPORTED;
+    *node = 8 + c->index;
+    return OK;
+}
+int nvmlDeviceGetMemoryAffinity(card *c, unsigned words, unsigned long *nodes, unsigned scope) {
+    if (!word("grace") || !words || scope) return NOT_SUPPORTED;
+    memset(nodes, 0, words * sizeof *nodes);
+    nodes[0] = c->index ? 3 : 1;
+    return OK;
+}
 int nvmlDeviceGetTemperatureThreshold(card *c, unsigned which, unsigned *celsius) {
     OPTIONAL(c);
     return *celsius = which ? 89 : 92, OK;

@@ -127,6 +127,15 @@ static void put_file(const char *root, const char *name, const char *text) {
     snprintf(command, sizeof command, "mkdir -p '%s/%s' && echo '%s' > '%s/%s/numa_node'", root, name, text, root, name);
     assert_int_equal(system(command), 0);
 }
+// Complaint: on Grace a card's memory is a node without CPUs; binding there fails.
+static void a_cards_own_memory_node_is_not_the_hosts(void **state) {
+    (void)state;
+    hn_probe *probe = open_fake("grace,cards=2");
+    assert_true(hn_probe_device(probe, 0)->numa_node == 0);
+    assert_true(isnan(hn_probe_device(probe, 1)->numa_node)); // near two nodes
+    hn_probe_close(probe);
+}
+
 // Complaint: numa_node -1 sent as an id.
 static void the_numa_node_comes_from_the_bus_and_minus_one_is_none(void **state) {
     (void)state;
@@ -406,6 +415,7 @@ int main(void) {
         cmocka_unit_test(starting_failures_say_what_to_do),
         cmocka_unit_test(hopper_gives_its_full_set),
         cmocka_unit_test(the_numa_node_comes_from_the_bus_and_minus_one_is_none),
+        cmocka_unit_test(a_cards_own_memory_node_is_not_the_hosts),
         cmocka_unit_test(ampere_lacks_activity_and_says_so),
         cmocka_unit_test(an_old_driver_falls_back),
         cmocka_unit_test(refused_readings_are_absent),
