@@ -425,7 +425,8 @@ def exec_runs(hone, out, seconds, say):
         t0 = d["start_wall_ns"] * 1e-9
         own = counter.at(t0 + card["last_seconds"]) - counter.at(t0 + card["first_seconds"])
         bound, extras, why = tokens(report)
-        say(f"{name}: status {done.returncode}, {bound[0]} {' '.join(extras)}; {card['joules']:.1f} J against {own:.1f} J "
+        work = [x for x in d["phases"] if x["name"] == "work"][0]
+        say(f"{name}: status {done.returncode}, {work['bound']} in phase work, {bound[0]} {' '.join(extras)} in all; {card['joules']:.1f} J against {own:.1f} J "
             f"({100 * (card['joules'] / own - 1):+.2f} %); CPU time of hone {100 * d['own_cpu_seconds'] / d['seconds']:.2f} % "
             f"of {d['seconds']:.1f} s; units/J {d['units_per_joule']}")
         for line in why:
@@ -482,8 +483,11 @@ def slow_down(hone, say):
 def main():
     args = sys.argv[1:]
     if args and args[0] == "--child":
+        tell = lambda phase: os.write(int(os.environ["HONE_PHASE_FD"]), (phase + "\n").encode())
+        tell("set-up")
         step = [m for name, _, m in LOOPS + CHILD_ONLY if name == args[1]][0]()
         run(step, 0.5)
+        tell("work")
         print("units", run(step, float(args[2])), flush=True)
         return
     option = lambda name, default: args[args.index(name) + 1] if name in args else default

@@ -71,8 +71,8 @@ static hone_status open_probe(hone_error *err, const setup *s, hn_probe **out_pr
     hone_error ignored = {0};
     *out_probe = NULL;
     if (strcmp(s->source, "none") == 0) return HONE_OK;
-    if (s->source[0]) return hn_probe_open(err, s->source, out_probe);
-    if (hn_probe_open(&ignored, "auto", out_probe) != HONE_OK) {
+    if (s->source[0]) return hn_exec_open_probe(err, s->source, out_probe);
+    if (hn_exec_open_probe(&ignored, "auto", out_probe) != HONE_OK) {
         *out_probe = NULL;
         return HONE_OK;
     }
@@ -82,7 +82,7 @@ static hone_status open_probe(hone_error *err, const setup *s, hn_probe **out_pr
     // The host tells why cards wait.
     snprintf(both, sizeof both, "%s+host", found);
     hn_probe *joined;
-    if (hn_probe_open(&ignored, both, &joined) == HONE_OK) {
+    if (hn_exec_open_probe(&ignored, both, &joined) == HONE_OK) {
         hn_probe_close(*out_probe);
         *out_probe = joined;
     }

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include "fleet/tree_memory.h"
@@ -290,12 +291,17 @@ static hn_status start(hone_error *err, run *r, hn_exec_result *result) {
 
 // ---- the loop ---------------------------------------------------------------------------------
 
+// Besides SIGCHLD, since that could be taken by a thread that is not ours.
+static void look_for_end(run *r) {
+    if (!r->ended && wait4(r->child, &r->wait_status, WNOHANG, &r->usage) == r->child) r->ended = true;
+}
+
 static void take_signals(run *r) {
     struct signalfd_siginfo info;
     while (read(r->signals, &info, sizeof info) == (ssize_t)sizeof info) {
         int number = (int)info.ssi_signo;
         if (number == SIGCHLD) {
-            if (wait4(r->child, &r->wait_status, WNOHANG, &r->usage) == r->child) r->ended = true;
+            look_for_end(r);
         } else if (number != SIGPIPE && info.ssi_code != SI_KERNEL && !r->ended) {
             // From the kernel: the terminal's, and the command has had it.
             kill(r->child, number);
@@ -304,6 +310,7 @@ static void take_signals(run *r) {
 }
 
 static void loop(run *r) {
+    int child_fd = (int)syscall(SYS_pidfd_open, r->child, 0); // -1 on kernels without: once a second then
     int64_t next_ns = hn_clock_ns(), period_ns = 20000000;
     while (!r->ended) {
         int64_t left_ns = next_ns - hn_clock_ns();
@@ -314,16 +321,22 @@ static void loop(run *r) {
             if (period_ns < 1000000000) period_ns *= 2; // short jobs are seen too, long ones at little cost
             continue;
         }
-        struct pollfd fds[4] = {{.fd = r->signals, .events = POLLIN},
+        struct pollfd fds[5] = {{.fd = r->signals, .events = POLLIN},
                                 {.fd = r->streams[0].from, .events = POLLIN},
                                 {.fd = r->streams[1].from, .events = POLLIN},
-                                {.fd = r->phases.from, .events = POLLIN}};
-        if (poll(fds, 4, (int)(left_ns / 1000000) + 1) <= 0) continue;
+                                {.fd = r->phases.from, .events = POLLIN},
+                                {.fd = child_fd, .events = POLLIN}};
+        if (poll(fds, 5, (int)(left_ns / 1000000) + 1) <= 0) {
+            look_for_end(r);
+            continue;
+        }
         if (fds[3].revents) read_phases(r);
         for (int i = 0; i < 2; i++)
             if (fds[i + 1].revents) pass_on(r, &r->streams[i]);
         if (fds[0].revents) take_signals(r);
+        if (fds[4].revents) look_for_end(r);
     }
+    if (child_fd >= 0) close(child_fd);
     read_phases(r);
     for (int i = 0; i < 2; i++) {
         while (pass_on(r, &r->streams[i])) {}
@@ -378,6 +391,34 @@ static hn_status run_all(hone_error *err, run *r, hn_exec_result *result) {
         result->stuck = !hn_watch_stop(r->watch, &result->tracks, &result->track_count, &result->record_error);
     if (status == HONE_OK) fill(r, result);
     return status;
+}
+
+typedef struct opening {
+    const char *source;
+    hone_error error;
+    hone_status status;
+    hn_probe *probe;
+} opening;
+
+static void *open_thread(void *arg) {
+    opening *o = arg;
+    o->status = hn_probe_open(&o->error, o->source, &o->probe);
+    return NULL;
+}
+
+hn_status hn_exec_open_probe(hone_error *err, const char *source, hn_probe **out_probe) {
+    opening o = {.source = source};
+    pthread_t thread;
+    sigset_t every, before;
+    sigfillset(&every);
+    pthread_sigmask(SIG_SETMASK, &every, &before);
+    int failed = pthread_create(&thread, NULL, open_thread, &o);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (failed) HN_FAIL_VENDOR(err, HONE_ERR_IO, failed, "a thread cannot be started: %s", strerror(failed));
+    pthread_join(thread, NULL);
+    if (o.status != HONE_OK && err) *err = o.error;
+    if (o.status == HONE_OK) *out_probe = o.probe;
+    return o.status;
 }
 
 hn_status hn_exec_run(hone_error *err, const hn_exec_request *request, hn_exec_result *out_result) {

@@ -51,6 +51,10 @@ typedef struct hn_exec_result {
     bool stuck; // the driver stopped answering (which spans say): the probe must not be closed
 } hn_exec_result;
 
+// Opens a probe so that threads which a driver's library starts leave our signals alone: a SIGCHLD or SIGTERM
+// that such a thread takes would be lost to us.
+hn_status hn_exec_open_probe(hone_error *err, const char *source, hn_probe **out_probe);
+
 // The command tells its phases (train, validate, infer, idle, or other words) by lines on the descriptor in
 // HONE_PHASE_FD or into the file in HONE_PHASE_FILE (for processes that do not inherit descriptors).
 //

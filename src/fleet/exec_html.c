@@ -233,7 +233,7 @@ static void tiles(page *p, const hn_exec_totals *t) {
 
 static void findings(page *p) {
     hn_exec_findings all;
-    if (!hn_exec_findings_make(p->spans, p->r->track_count, &all)) {
+    if (!hn_exec_findings_make(p->r, p->spans, &all)) {
         p->out->failed = true;
         return;
     }

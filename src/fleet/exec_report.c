@@ -58,10 +58,19 @@ static double mean_of_cards(const hn_span *spans, int count, hn_metric metric) {
     return cards ? sum / cards : NAN;
 }
 
+static bool diagnose(const hn_span *spans, int count, hn_finding **out_items, int *out_found) {
+    hn_finding *items = hn_calloc((size_t)HN_FINDINGS_MAX(count) + 1, sizeof *items);
+    if (!items) return false;
+    *out_found = hn_diagnose(spans, count, items, HN_FINDINGS_MAX(count));
+    *out_items = items;
+    return true;
+}
+
 bool hn_exec_phase_make(const hn_exec_result *r, int phase, hn_exec_phase *out_phase) {
     hn_span *spans = hn_exec_spans(r, phase);
-    hn_exec_findings found;
-    if (!spans || !hn_exec_findings_make(spans, r->track_count, &found)) {
+    hn_finding *found;
+    int found_count;
+    if (!spans || !diagnose(spans, r->track_count, &found, &found_count)) {
         hn_free(spans);
         return false;
     }
@@ -75,10 +84,9 @@ bool hn_exec_phase_make(const hn_exec_result *r, int phase, hn_exec_phase *out_p
         if (spans[i].info.kind == HN_DEVICE_GPU)
             idle_ns += (double)spans[i].idle_ns, judged_ns += (double)spans[i].judged_ns;
     p.idle_share = judged_ns > 0 ? idle_ns / judged_ns : NAN;
-    for (int i = found.count - 1; i >= 0; i--)
-        if (hn_diagnosis_rows[found.items[i].what].bound || found.items[i].what == HN_DIAG_idle)
-            p.bound = (int)found.items[i].what;
-    hn_free(found.items);
+    for (int i = found_count - 1; i >= 0; i--)
+        if (hn_diagnosis_rows[found[i].what].bound || found[i].what == HN_DIAG_idle) p.bound = (int)found[i].what;
+    hn_free(found);
     hn_free(spans);
     *out_phase = p;
     return true;
@@ -148,11 +156,51 @@ static void device_text(const hn_span *s, hn_str *out) {
 
 // ---- findings ---------------------------------------------------------------------------------
 
-bool hn_exec_findings_make(const hn_span *spans, int count, hn_exec_findings *out_findings) {
-    hn_finding *items = hn_calloc((size_t)HN_FINDINGS_MAX(count) + 1, sizeof *items);
-    if (!items) return false;
-    *out_findings = (hn_exec_findings){hn_diagnose(spans, count, items, HN_FINDINGS_MAX(count)), items, spans};
-    return true;
+// The phase that has more than half of the joules (of the time where there are none), -1 none.
+static int main_phase(const hn_exec_result *r) {
+    double joules[HN_PHASES_MAX], all = 0, seconds = 0;
+    for (int i = 0; i < r->phases.count; i++) {
+        joules[i] = 0;
+        for (int d = 0; d < r->track_count; d++) {
+            const hn_span *s = r->tracks[d]->phases[i];
+            if (s && s->info.kind == HN_DEVICE_GPU && !isnan(s->energy.joules)) joules[i] += s->energy.joules;
+        }
+        all += joules[i];
+        seconds += r->phases.seconds[i];
+    }
+    for (int i = 0; i < r->phases.count && r->phases.count > 1; i++)
+        if (all > 0 ? joules[i] > all / 2 : r->phases.seconds[i] > seconds / 2) return i;
+    return -1;
+}
+
+bool hn_exec_findings_make(const hn_exec_result *r, const hn_span *spans, hn_exec_findings *out_findings) {
+    hn_exec_findings all = {.spans = spans};
+    hn_finding *whole = NULL, *part = NULL;
+    int whole_count = 0, part_count = 0, phase = main_phase(r), n = 0;
+    hn_span *phase_spans = phase >= 0 ? hn_exec_spans(r, phase) : NULL;
+    bool good = diagnose(spans, r->track_count, &whole, &whole_count) && (phase < 0 || phase_spans) &&
+                (phase < 0 || diagnose(phase_spans, r->track_count, &part, &part_count));
+    if (good && phase >= 0) {
+        all.phase = r->phases.names[phase];
+        all.items = hn_calloc((size_t)(whole_count + part_count) + 1, sizeof *all.items);
+        good = all.items != NULL;
+        // Card by card, the bound first; a phase that bound nothing leaves none to say.
+        for (int d = 0; d < r->track_count && good; d++) {
+            for (int i = 0; i < part_count; i++)
+                if (part[i].span == d && hn_diagnosis_rows[part[i].what].bound) all.items[n++] = part[i];
+            for (int i = 0; i < whole_count; i++)
+                if (whole[i].span == d && !hn_diagnosis_rows[whole[i].what].bound) all.items[n++] = whole[i];
+        }
+        all.count = n;
+        hn_free(whole);
+    } else {
+        all.items = whole;
+        all.count = whole_count;
+    }
+    hn_free(part);
+    hn_free(phase_spans);
+    if (good) *out_findings = all;
+    return good;
 }
 
 static bool same_finding(const hn_finding *a, const hn_finding *b) {
@@ -172,13 +220,14 @@ bool hn_exec_finding_title(const hn_exec_findings *all, int at, hn_str *out) {
     }
     hn_str_printf(out, ": %s%s%s%s", hn_diagnosis_rows[f->what].words, f->reason[0] ? " (" : "", f->reason,
                   f->reason[0] ? ")" : "");
+    if (all->phase && hn_diagnosis_rows[f->what].bound) hn_str_printf(out, " in phase '%s'", all->phase);
     return true;
 }
 
 // Cards that share a finding share its lines; the evidence is the first one's.
-static void findings_text(const hn_span *spans, int count, hn_str *out) {
+static void findings_text(const hn_exec_result *r, const hn_span *spans, hn_str *out) {
     hn_exec_findings all;
-    if (!hn_exec_findings_make(spans, count, &all)) {
+    if (!hn_exec_findings_make(r, spans, &all)) {
         out->failed = true;
         return;
     }
@@ -258,7 +307,7 @@ void hn_exec_text(const hn_exec_request *request, const hn_exec_result *r, const
     if (t->devices > 1)
         hn_str_printf(out, "  %d cards together: %.1f J, mean %.1f W%s\n", t->devices, t->joules, t->watts,
                       t->complete ? "" : " (not all of every card)");
-    findings_text(spans, r->track_count, out);
+    findings_text(r, spans, out);
     phases_text(r, out);
     hn_free(spans);
     if (isnan(t->units)) {
@@ -330,10 +379,10 @@ static json_t *device_json(const hn_span *s, int64_t start_ns) {
     return out;
 }
 
-static json_t *findings_json(const hn_span *spans, int count) {
+static json_t *findings_json(const hn_exec_result *r, const hn_span *spans) {
     json_t *out = json_array();
     hn_exec_findings all;
-    if (!hn_exec_findings_make(spans, count, &all)) {
+    if (!spans || !hn_exec_findings_make(r, spans, &all)) {
         json_decref(out);
         return NULL;
     }
@@ -346,6 +395,8 @@ static json_t *findings_json(const hn_span *spans, int count) {
         json_object_set_new(item, "bound", json_boolean(hn_diagnosis_rows[f->what].bound));
         json_object_set_new(item, "reason", f->reason[0] ? json_string(f->reason) : json_null());
         json_object_set_new(item, "device", json_string(hn_device_label(&spans[f->span].info, label, sizeof label)));
+        bool part = all.phase && hn_diagnosis_rows[f->what].bound;
+        json_object_set_new(item, "phase", part ? json_string(all.phase) : json_null());
         json_object_set_new(item, "weight", json_real(f->weight));
         json_object_set_new(item, "evidence", json_string(f->evidence));
         json_object_set_new(item, "remedy", json_string(f->remedy));
@@ -412,7 +463,7 @@ json_t *hn_exec_json(const hn_exec_request *request, const hn_exec_result *r, co
     json_object_set_new(out, "telemetry_stuck", json_boolean(r->stuck));
     json_object_set_new(out, "devices", devices);
     json_object_set_new(out, "total", total);
-    json_object_set_new(out, "findings", findings_json(spans, count));
+    json_object_set_new(out, "findings", findings_json(r, spans));
     json_object_set_new(out, "phases", phases_json(r));
     json_object_set_new(out, "phases_found", json_boolean(r->phases.found));
     json_object_set_new(out, "units", number(t->units));

@@ -33,9 +33,11 @@ typedef struct hn_exec_findings {
     int count;
     hn_finding *items; // owned
     const hn_span *spans;
+    const char *phase; // of which the bound is said, NULL: the whole job
 } hn_exec_findings;
-// Findings of the whole job. Spans are those of hn_exec_spans(result, -1) and must outlive it. False: no memory.
-bool hn_exec_findings_make(const hn_span *spans, int count, hn_exec_findings *out_findings);
+// Findings of a job. Spans are those of hn_exec_spans(result, -1) and must outlive it. Where one phase has most
+// of the joules, the bound is said of that one: start-up and the like would dilute it. False: no memory.
+bool hn_exec_findings_make(const hn_exec_result *result, const hn_span *spans, hn_exec_findings *out_findings);
 // "gpu 0, gpu 2: throttled (power limit)" for the group of cards that share finding `at`; false where an
 // earlier one has said it.
 bool hn_exec_finding_title(const hn_exec_findings *all, int at, hn_str *out);

@@ -132,6 +132,17 @@ CUDA_VISIBLE_DEVICES=2 "$HONE" exec --source nvml --quiet --json "$dir/r.json" -
 HONE_FAKE_NVML=init=9 "$HONE" exec --source nvml -- touch "$dir/ran" 2>/dev/null; [ $? = 4 ] && [ ! -e "$dir/ran" ] || fail "a source that was asked for must be there"
 HONE_FAKE_NVML=init=9 "$HONE" exec --quiet -- true || fail "no telemetry is no failure"
 
+# threads of the driver's library take no signal that is meant for us or for the command
+for i in 1 2 3 4 5 6; do
+    HONE_FAKE_NVML=thread timeout 20 "$HONE" exec --source nvml+host --quiet -- sh -c 'sleep 0.05; exit 6'; [ $? = 6 ] || fail "the command's end is missed ($i)"
+done
+for i in 1 2 3; do
+    rm -f "$dir/ready"
+    ( export HONE_FAKE_NVML=thread; exec "$HONE" exec --source nvml --quiet -- sh -c 'trap "exit 41" TERM; : >"$1"; for i in 1 2 3 4 5 6 7 8 9; do sleep 0.3; done' sh "$dir/ready" ) & pid=$!
+    for _ in $(seq 200); do [ -e "$dir/ready" ] && break; sleep 0.05; done
+    kill -TERM $pid; wait $pid; rc=$?; [ $rc = 41 ] || fail "SIGTERM beside a driver's thread: $rc"
+done
+
 # a driver call that hangs costs that card, not the others, nor the exit status; a lost card is named
 HONE_FAKE_NVML=cards=2,hang=1@3 "$HONE" exec --source nvml --json "$dir/r.json" -- sh -c 'sleep 0.8; exit 3' 2>"$dir/err"; [ $? = 3 ] || fail "status beside a stuck card"
 [ "$(json '[x["stuck"] for x in d["devices"]], d["devices"][0]["seconds"] >= 0.7, d["total"]["complete"]')" = "([False, True], True, False)" ] || fail "a stuck card: $(cat "$dir/r.json")"
