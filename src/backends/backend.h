@@ -8,6 +8,7 @@
 #ifndef HN_BACKEND_H
 #define HN_BACKEND_H
 #include "ops/ops.h"
+#include "store/prepared.h"
 
 // Memory layouts of a value inside a plan. Ids from HN_LAYOUT_OPAQUE up belong to the backend that
 // registered them (an oneDNN blocked format, say); equal ids mean equal layouts of equal shapes.
@@ -19,6 +20,7 @@ enum {
 typedef uint32_t hn_layout;
 
 #define HN_MAX_KERNEL_IO 64
+#define HN_MAX_PREPARED 4
 
 typedef struct hn_kernel hn_kernel;
 typedef struct hn_backend hn_backend;
@@ -45,7 +47,10 @@ struct hn_kernel {
     const char *variant;          // "dnnl:brgconv_avx512", "own:depthwise_avx512", "ref": static text
     bool is_reference;
     size_t workspace_bytes;
-    size_t prepacked_bytes;       // weights in the kernel's own form, owned by the kernel or the model
+    // Weights in the kernel's own form and the like, shared with other kernels: destroy drops the
+    // references (hn_kernel_release).
+    hn_prepared *prepared[HN_MAX_PREPARED];
+    int prepared_count;
     hn_layout in_layout[HN_MAX_KERNEL_IO];
     hn_layout out_layout[HN_MAX_KERNEL_IO];
     uint64_t consumed;            // bit i: input i was read at select (prepacked): no pointer needed
@@ -66,6 +71,7 @@ typedef struct hn_backend_info {
     const char *name;         // "cpu"
     const char *device;       // "Intel Xeon ... (AVX-512, VNNI, AMX)"
     const char *library;      // "oneDNN 2.6.3" or ""
+    const char *isa;          // what prepared forms are for beside the library: "avx512", "sm_80", ""
 } hn_backend_info;
 
 struct hn_backend {
@@ -93,10 +99,24 @@ struct hn_backend {
     const char *const *device_passes;
     hone_status (*sync)(hone_error *err, hn_backend *backend);
     void *state;
+    // Optional, both or neither: kernels use prepared forms where adopt brings them (a card's memory,
+    // a loaded module) and not in host memory. See hn_prepared_ask.
+    hone_status (*adopt)(hone_error *err, void *backend, const void *data, size_t bytes,
+                         void **out_home);
+    void (*disown)(void *backend, void *home);
 };
 
 // Registered backends ("cpu", "null"); HONE_ERR_UNSUPPORTED with what is there when the name is not.
 hn_status hn_backend_open(hone_error *err, const char *name, int index, hn_backend **out_backend);
+
+// The form of this key: the one that the process has, or a new one. The backend fills in kind, form,
+// sources, bytes and make; library and ISA come from its info, adopt from its table.
+hn_status hn_backend_prepared(hone_error *err, hn_backend *backend, hn_prepared_ask *ask,
+                              hn_prepared **out_prepared);
+// The same, kept by the kernel until hn_kernel_release.
+hn_status hn_kernel_prepare(hone_error *err, hn_backend *backend, hn_kernel *kernel,
+                            hn_prepared_ask *ask, hn_prepared **out_prepared);
+void hn_kernel_release(hn_kernel *kernel); // drops the kernel's references to prepared forms
 
 // A kernel that calls the op table's reference (plain layouts). HONE_ERR_UNSUPPORTED where the row
 // has none.

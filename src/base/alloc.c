@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 static atomic_uint_fast64_t g_calls;
 static atomic_int_fast64_t g_fail_in; // 0: off; n: the nth call from now fails
@@ -44,6 +45,28 @@ void *hn_malloc_aligned(size_t bytes) {
 }
 
 void hn_free(void *block) { free(block); }
+
+#define HUGE_BYTES ((size_t)2 << 20)
+
+void *hn_pages_new(size_t bytes) {
+    size_t room;
+    // Starts at a huge page, with what is beside it given back at once.
+    if (refuse() || !hn_add_size(bytes ? bytes : 1, bytes >= HUGE_BYTES ? HUGE_BYTES : 0, &room))
+        return NULL;
+    char *all = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (all == MAP_FAILED) return NULL;
+    if (bytes < HUGE_BYTES) return all;
+    char *start = (char *)(((uintptr_t)all + HUGE_BYTES - 1) & ~(HUGE_BYTES - 1));
+    size_t page = 4096, before = (size_t)(start - all), used = (bytes + page - 1) / page * page;
+    if (before) munmap(all, before);
+    if (room > before + used) munmap(start + used, room - before - used);
+    (void)madvise(start, bytes, MADV_HUGEPAGE); // a hint
+    return start;
+}
+
+void hn_pages_free(void *pages, size_t bytes) {
+    if (pages) munmap(pages, bytes ? bytes : 1);
+}
 
 char *hn_strndup(const char *text, size_t length) {
     char *copy = hn_malloc(length + 1);

@@ -15,6 +15,7 @@
 #include "base/str.h"
 #include "base/log.h"
 #include "base/clock.h"
+#include "base/digest.h"
 #include "base/file.h"
 #include "base/parallel.h"
 #endif

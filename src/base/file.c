@@ -2,7 +2,9 @@
 // Files: see file.h.
 #include "base/file.h"
 #include "base/alloc.h"
+#include "base/clock.h"
 #include <errno.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -18,6 +20,78 @@ static hone_status path_status(int code) {
     bool wrong = code == ENOENT || code == ENOTDIR || code == EISDIR || code == ELOOP ||
                  code == ENAMETOOLONG;
     return wrong ? HONE_ERR_INPUT : HONE_ERR_IO;
+}
+
+// ---- mappings -------------------------------------------------------------------------------------
+// Those that are open, so that a pointer's file can be found. A mapping that does not fit in memory
+// any more is just not listed.
+typedef struct listed_map {
+    const unsigned char *data;
+    hn_map_id id;
+} listed_map;
+static pthread_mutex_t g_maps_lock = PTHREAD_MUTEX_INITIALIZER;
+static listed_map *g_maps;
+static size_t g_map_count, g_map_capacity;
+
+static int64_t stamp_ns(const struct timespec *time) {
+    return (int64_t)time->tv_sec * 1000000000 + time->tv_nsec;
+}
+
+static void list_map(const hn_map *map, const struct stat *info) {
+    static uint64_t serial;
+    int64_t age_ns = hn_clock_wall_ns() - stamp_ns(&info->st_ctim);
+    pthread_mutex_lock(&g_maps_lock);
+    if (g_map_count == g_map_capacity) {
+        size_t grown = g_map_capacity ? 2 * g_map_capacity : 8;
+        listed_map *bigger = hn_realloc_array(g_maps, grown, sizeof *bigger);
+        if (bigger) {
+            g_maps = bigger;
+            g_map_capacity = grown;
+        }
+    }
+    if (g_map_count < g_map_capacity)
+        g_maps[g_map_count++] = (listed_map){
+            map->data,
+            {.device = (uint64_t)info->st_dev,
+             .inode = (uint64_t)info->st_ino,
+             .size_bytes = (uint64_t)info->st_size,
+             .modified_ns = stamp_ns(&info->st_mtim),
+             .changed_ns = stamp_ns(&info->st_ctim),
+             .settled = age_ns > 2000000000,
+             .serial = ++serial}};
+    pthread_mutex_unlock(&g_maps_lock);
+}
+
+static void unlist_map(const hn_map *map) {
+    pthread_mutex_lock(&g_maps_lock);
+    for (size_t i = 0; i < g_map_count; i++)
+        if (g_maps[i].data == map->data) {
+            g_maps[i] = g_maps[--g_map_count];
+            break;
+        }
+    if (g_map_count == 0) {
+        hn_free(g_maps);
+        g_maps = NULL;
+        g_map_capacity = 0;
+    }
+    pthread_mutex_unlock(&g_maps_lock);
+}
+
+bool hn_map_find(const void *data, size_t bytes, hn_map_id *out_id) {
+    const unsigned char *at = data;
+    bool found = false;
+    pthread_mutex_lock(&g_maps_lock);
+    for (size_t i = 0; i < g_map_count && !found; i++) {
+        const listed_map *map = &g_maps[i];
+        size_t offset = (size_t)((uintptr_t)at - (uintptr_t)map->data);
+        found = at >= map->data && offset <= map->id.size_bytes &&
+                bytes <= map->id.size_bytes - offset;
+        if (!found) continue;
+        *out_id = map->id;
+        out_id->offset_bytes = offset;
+    }
+    pthread_mutex_unlock(&g_maps_lock);
+    return found;
 }
 
 hn_status hn_map_open(hone_error *err, const char *path, hn_map *out_map) {
@@ -44,6 +118,7 @@ hn_status hn_map_open(hone_error *err, const char *path, hn_map *out_map) {
             HN_FAIL(err, HONE_ERR_IO, "cannot map '%s': %s", path, strerror(code));
         }
         map.data = data;
+        list_map(&map, &info);
     }
     close(fd);
     *out_map = map;
@@ -51,7 +126,10 @@ hn_status hn_map_open(hone_error *err, const char *path, hn_map *out_map) {
 }
 
 void hn_map_close(hn_map *map) {
-    if (map->data) munmap((void *)(uintptr_t)map->data, map->size_bytes);
+    if (map->data) {
+        unlist_map(map); // first: the addresses may be another mapping's at once
+        munmap((void *)(uintptr_t)map->data, map->size_bytes);
+    }
     *map = (hn_map){0};
 }
 

@@ -3,7 +3,9 @@
 #ifndef HN_BASE_FILE_H
 #define HN_BASE_FILE_H
 #include <limits.h>
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include "base/error.h"
 
@@ -19,6 +21,18 @@ void hn_map_close(hn_map *map);
 // Gives the pages that hold these bytes of a mapping back to the system; they are read again when
 // touched. Only for mappings of hn_map_open.
 void hn_map_forget(const void *data, size_t bytes);
+// What a piece of an open mapping was cut from. Pieces of one file with equal stamps hold equal bytes
+// where the stamps are settled: a file that was changed right before may change again within the
+// resolution of its stamps.
+typedef struct hn_map_id {
+    uint64_t device, inode, size_bytes;
+    int64_t modified_ns, changed_ns; // when the mapping was opened
+    bool settled;          // the last change was two seconds before that
+    uint64_t serial;       // of the mapping: unique in this process
+    uint64_t offset_bytes; // of the piece in the file
+} hn_map_id;
+// False where [data, data + bytes) lies in no mapping of hn_map_open.
+bool hn_map_find(const void *data, size_t bytes, hn_map_id *out_id);
 
 // Reads all of a file or pipe ("-" is standard input) up to max_bytes; the result is terminated by
 // a NUL that is not counted, and freed with hn_free.

@@ -358,7 +358,16 @@ void hn_plan_free(hn_session *session, hn_plan *plan) {
     hn_free(plan);
 }
 
-size_t hn_plan_bytes(const hn_plan *plan) { return plan->slab_bytes + plan->prepacked_bytes; }
+size_t hn_plan_prepared_bytes(const hn_plan *plan, hn_prepared_set *seen) {
+    size_t bytes = 0;
+    for (size_t s = 0; s < plan->steps.count; s++) {
+        const hn_kernel *kernel = plan->steps.data[s].kernel;
+        for (int i = 0; i < kernel->prepared_count; i++)
+            if (hn_prepared_set_add(seen, kernel->prepared[i]))
+                bytes += hn_prepared_bytes(kernel->prepared[i]);
+    }
+    return bytes;
+}
 
 // ---- running ------------------------------------------------------------------------------------
 static hn_tensor fetch(const hn_plan *plan, const hn_source *source, const hn_tensor *inputs) {

@@ -48,7 +48,7 @@ hn_status hn_session_prepare(hone_error *err, hn_session *session, const hn_tens
 typedef struct hn_session_stats {
     size_t weight_bytes;     // constants of the module
     size_t slab_bytes;       // of all cached plans, tails and branches included
-    size_t prepacked_bytes;  // kernels' own forms of the weights
+    size_t prepacked_bytes;  // kernels' own forms of the weights, each counted once
     size_t workspace_bytes;  // part of the slab
     int plans;               // cached now
     int64_t plan_ns;         // time spent on planning since the start

@@ -101,7 +101,7 @@ struct hn_plan {
     HN_VEC(hn_step) steps;
     HN_VEC(hn_patch) patches;
     void *slab;
-    size_t slab_bytes, workspace_bytes, prepacked_bytes;
+    size_t slab_bytes, workspace_bytes;
     int reorder_steps;
     hn_barrier *barriers;
     int barrier_count;
@@ -135,7 +135,8 @@ hn_status hn_session_new_part(hone_error *err, const hn_module *module,
 hn_status hn_plan_new(hone_error *err, hn_session *session, const hn_tensor *inputs,
                       int input_count, hn_plan **out_plan);
 void hn_plan_free(hn_session *session, hn_plan *plan);
-size_t hn_plan_bytes(const hn_plan *plan);
+// Bytes of the prepared forms that its steps use and that are not in `seen` yet; adds them to it.
+size_t hn_plan_prepared_bytes(const hn_plan *plan, hn_prepared_set *seen);
 hn_status hn_plan_run(hone_error *err, hn_session *session, hn_plan *plan, const hn_tensor *inputs,
                       hn_tensor *outputs);
 

@@ -95,7 +95,6 @@ static hn_status step_add(hone_error *err, builder *b, hn_kernel *kernel, hn_nod
         if (plan->workspace_bytes < kernel->workspace_bytes)
             plan->workspace_bytes = kernel->workspace_bytes;
     }
-    plan->prepacked_bytes += kernel->prepacked_bytes;
     return HONE_OK;
 }
 

@@ -130,34 +130,37 @@ static bool key_matches(const hn_plan *plan, const hn_tensor *inputs, int input_
     return true;
 }
 
-static size_t all_bytes(const hn_plan *plan) {
-    size_t bytes = hn_plan_bytes(plan);
+// Bytes that a plan adds to those whose prepared forms are in `seen`.
+static size_t all_bytes(const hn_plan *plan, hn_prepared_set *seen) {
+    size_t bytes = plan->slab_bytes + hn_plan_prepared_bytes(plan, seen);
     for (const hn_plan *tail = plan->tail ? plan->tail->plans : NULL; tail; tail = tail->next)
-        bytes += all_bytes(tail);
+        bytes += all_bytes(tail, seen);
     for (int k = 0; k < plan->barrier_count; k++)
         for (int g = 0; g < 2; g++)
             for (const hn_plan *branch =
                      plan->barriers[k].branches[g] ? plan->barriers[k].branches[g]->plans : NULL;
                  branch; branch = branch->next)
-                bytes += all_bytes(branch);
+                bytes += all_bytes(branch, seen);
     return bytes;
 }
 
 // Drops the least recently used plans beyond the bound; the newest always stays.
 static void trim(hn_session *session) {
     size_t bytes = 0;
+    hn_prepared_set seen = {0};
     for (hn_plan *plan = session->plans, *previous = NULL; plan; plan = plan->next) {
-        bytes += all_bytes(plan);
+        bytes += all_bytes(plan, &seen);
         if (previous && bytes > (size_t)session->options.plan_cache_bytes) {
             previous->next = NULL;
             for (hn_plan *old = plan, *next; old; old = next) {
                 next = old->next;
                 hn_plan_free(session, old);
             }
-            return;
+            break;
         }
         previous = plan;
     }
+    hn_prepared_set_free(&seen);
 }
 
 static hn_status find_plan(hone_error *err, hn_session *session, const hn_tensor *inputs,
@@ -239,17 +242,11 @@ static bool is_heavy(const hn_step *step) {
     return step->node && hn_op_has(step->node->op, HN_T_MATMUL);
 }
 
-static void count_plan(const hn_plan *plan, bool only_first, hn_session_stats *stats) {
-    for (; plan; plan = only_first ? NULL : plan->next) {
-        stats->slab_bytes += plan->slab_bytes;
-        stats->prepacked_bytes += plan->prepacked_bytes;
-        stats->workspace_bytes += plan->workspace_bytes;
-    }
-}
-
-static void count_session(const hn_session *session, hn_session_stats *stats) {
-    count_plan(session->plans, false, stats);
+static void count_session(const hn_session *session, hn_session_stats *stats, hn_prepared_set *seen) {
     for (const hn_plan *plan = session->plans; plan; plan = plan->next) {
+        stats->slab_bytes += plan->slab_bytes;
+        stats->prepacked_bytes += hn_plan_prepared_bytes(plan, seen);
+        stats->workspace_bytes += plan->workspace_bytes;
         stats->plans++;
         bool newest = plan == session->plans;
         for (size_t s = 0; newest && s < plan->steps.count; s++) {
@@ -261,17 +258,20 @@ static void count_session(const hn_session *session, hn_session_stats *stats) {
             stats->heavy_reference_steps += is_heavy(step) && step->kernel->is_reference;
         }
         if (newest) stats->barriers += plan->barrier_count;
-        if (plan->tail) count_session(plan->tail, stats);
+        if (plan->tail) count_session(plan->tail, stats, seen);
         for (int k = 0; k < plan->barrier_count; k++)
             for (int g = 0; g < 2; g++)
-                if (plan->barriers[k].branches[g]) count_session(plan->barriers[k].branches[g], stats);
+                if (plan->barriers[k].branches[g])
+                    count_session(plan->barriers[k].branches[g], stats, seen);
     }
     stats->plan_ns += session->plan_ns;
 }
 
 void hn_session_get_stats(const hn_session *session, hn_session_stats *out_stats) {
     hn_session_stats stats = {.weight_bytes = constant_bytes(session->module->main)};
-    count_session(session, &stats);
+    hn_prepared_set seen = {0};
+    count_session(session, &stats, &seen);
+    hn_prepared_set_free(&seen);
     *out_stats = stats;
 }
 

@@ -100,7 +100,10 @@ void *cpu_kernel_new(size_t bytes, const hn_kernel_ops *ops) {
     return kernel;
 }
 
-void cpu_kernel_destroy(hn_kernel *kernel) { hn_free(kernel); }
+void cpu_kernel_destroy(hn_kernel *kernel) {
+    hn_kernel_release(kernel);
+    hn_free(kernel);
+}
 
 // ---- select -------------------------------------------------------------------------------------
 hn_status cpu_rows_select(hone_error *err, cpu_state *cpu, const hn_select *what,
@@ -204,7 +207,7 @@ static hone_status cpu_sync(hone_error *err, hn_backend *backend) {
 
 static void cpu_info(hn_backend *backend, hn_backend_info *out_info) {
     cpu_state *cpu = backend->state;
-    *out_info = (hn_backend_info){"cpu", cpu->device, cpu->library};
+    *out_info = (hn_backend_info){"cpu", cpu->device, cpu->library, hn_isa_name(cpu->isa)};
 }
 
 // With constant dims more folds than in the file; then the fusions, the widest ones last.
@@ -228,6 +231,11 @@ static hn_backend g_backend = {
     .sync = cpu_sync,
     .state = &g_cpu,
 };
+
+hn_status cpu_prepare(hone_error *err, hn_kernel *kernel, hn_prepared_ask *ask,
+                      hn_prepared **out_prepared) {
+    return hn_kernel_prepare(err, &g_backend, kernel, ask, out_prepared);
+}
 
 hone_status hn_cpu_backend_open(hone_error *err, int index, hn_backend **out_backend) {
     if (index != 0) HN_FAIL(err, HONE_ERR_UNSUPPORTED, "there is one CPU device, with index 0");

@@ -70,6 +70,9 @@ void cpu_state_cap(cpu_state *cpu, hn_isa isa); // own kernels of that level (te
 // destroy function that ends with hn_free.
 void *cpu_kernel_new(size_t bytes, const hn_kernel_ops *ops);
 void cpu_kernel_destroy(hn_kernel *kernel);
+// A prepared form that the kernel holds: weights packed for it.
+hn_status cpu_prepare(hone_error *err, hn_kernel *kernel, hn_prepared_ask *ask,
+                      hn_prepared **out_prepared);
 
 // ---- nodes --------------------------------------------------------------------------------------
 // Input or output as dtype and shape; false where absent or not constant-shaped.
@@ -87,6 +90,9 @@ int cpu_base_inputs(const hn_node *node); // inputs without those of posts
 bool cpu_const_f32(const hn_node *node, int index, float *out);
 // Elements of a constant integer input; -1 where it is not one or has more than max.
 int cpu_const_ints(const hn_node *node, int index, int64_t *out, int max);
+
+// Content as a source of a prepared form: its pages may go where this node alone reads them.
+hn_prepared_source cpu_source(const cpu_value *value);
 
 // ---- layouts ------------------------------------------------------------------------------------
 // Order of the logical dims in memory, outermost first.
@@ -166,7 +172,6 @@ typedef struct dnnl_kernel {
     dnnl_source source[DNNL_MAX_ARGS];
     int index[DNNL_MAX_ARGS];    // of the node's input or output
     void *last[DNNL_MAX_ARGS];   // pointer the memory object holds
-    void *own[DNNL_MAX_ARGS];    // prepacked content, freed at the end
     cpu_posts posts;
     // Input 0 of a node that computes in bf16: elements, and where the bf16 ones lie in the workspace.
     int64_t narrow_count;
@@ -225,9 +230,10 @@ bool dnnl_append_binary(dnnl_build *b, dnnl_alg_kind_t alg, const dnnl_memory_de
 hn_status dnnl_make(hone_error *err, dnnl_build *b, const void *op_desc);
 hn_status dnnl_arg(hone_error *err, dnnl_build *b, int arg, const dnnl_memory_desc_t *md,
                    dnnl_source source, int index);
-// A constant, reordered into the form `to`; `from` describes the data.
+// A constant, reordered into the form `to`; `from` describes the data. lasting: the data stays as long
+// as the kernel, which may then read it where it lies.
 hn_status dnnl_arg_packed(hone_error *err, dnnl_build *b, int arg, const dnnl_memory_desc_t *from,
-                          const void *data, const dnnl_memory_desc_t *to);
+                          hn_prepared_source data, bool lasting, const dnnl_memory_desc_t *to);
 // Does this node compute in bf16 here? (Its choice in hn_node.compute, and an ISA that has it.)
 bool dnnl_wants_bf16(const cpu_state *cpu, const hn_node *node);
 // The source, input 0 of `count` float32 elements, as bf16.

@@ -137,7 +137,7 @@ static hn_status conv_build(hone_error *err, dnnl_build *b, conv_problem *p, hn_
     if (p->w.data) {
         const dnnl_memory_desc_t *want =
             b->cpu->dnnl->dnnl_primitive_desc_query_md(b->pd, dnnl_query_weights_md, 0);
-        HN_TRY(dnnl_arg_packed(err, b, DNNL_ARG_WEIGHTS, &p->w_plain, p->w.data, want));
+        HN_TRY(dnnl_arg_packed(err, b, DNNL_ARG_WEIGHTS, &p->w_plain, cpu_source(&p->w), true, want));
         k->consumed |= 1u << 1;
     } else {
         HN_TRY(dnnl_arg(err, b, DNNL_ARG_WEIGHTS, &p->w_plain, DNNL_FROM_INPUT, 1));

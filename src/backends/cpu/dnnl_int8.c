@@ -229,8 +229,11 @@ static hn_status quant_args(hone_error *err, dnnl_build *b, quant_problem *p,
         b->cpu->dnnl->dnnl_primitive_desc_query_md(b->pd, dnnl_query_weights_md, 0);
     HN_TRY(dnnl_arg(err, b, DNNL_ARG_SRC, x_md, DNNL_FROM_INPUT, X));
     HN_TRY(dnnl_arg(err, b, DNNL_ARG_DST, y_md, DNNL_FROM_OUTPUT, 0));
-    HN_TRY(dnnl_arg_packed(err, b, DNNL_ARG_WEIGHTS, w_plain, p->weights, want));
-    if (p->has_bias) HN_TRY(dnnl_arg_packed(err, b, DNNL_ARG_BIAS, bias_md, p->shifts, bias_md));
+    hn_prepared_source weights = {p->weights, (size_t)p->w.count, false};
+    hn_prepared_source shifts = {p->shifts, (size_t)p->channels * sizeof(float), false};
+    HN_TRY(dnnl_arg_packed(err, b, DNNL_ARG_WEIGHTS, w_plain, weights, false, want));
+    if (p->has_bias)
+        HN_TRY(dnnl_arg_packed(err, b, DNNL_ARG_BIAS, bias_md, shifts, false, bias_md));
     b->kernel->base.consumed |= 0x7eu; // all base inputs but x
     return HONE_OK;
 }

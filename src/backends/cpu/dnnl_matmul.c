@@ -145,7 +145,7 @@ static hn_status product_build(hone_error *err, dnnl_build *b, product *p, hn_ke
     if (p->b.data) {
         const dnnl_memory_desc_t *want =
             api->dnnl_primitive_desc_query_md(b->pd, dnnl_query_weights_md, 0);
-        HN_TRY(dnnl_arg_packed(err, b, DNNL_ARG_WEIGHTS, &p->b_plain, p->b.data, want));
+        HN_TRY(dnnl_arg_packed(err, b, DNNL_ARG_WEIGHTS, &p->b_plain, cpu_source(&p->b), true, want));
         b->kernel->base.consumed |= 1u << 1;
     } else {
         HN_TRY(dnnl_arg(err, b, DNNL_ARG_WEIGHTS, &p->b_plain, DNNL_FROM_INPUT, 1));

@@ -102,14 +102,12 @@ static const hn_kernel_ops k_dnnl_ops = {sizeof(hn_kernel_ops), NULL, dnnl_kerne
 
 static void dnnl_kernel_destroy(hn_kernel *kernel) {
     dnnl_kernel *self = (dnnl_kernel *)kernel;
-    for (int i = 0; i < self->arg_count; i++) {
+    for (int i = 0; i < self->arg_count; i++)
         if (self->args[i].memory) self->api->dnnl_memory_destroy(self->args[i].memory);
-        hn_free(self->own[i]);
-    }
     if (self->primitive) self->api->dnnl_primitive_destroy(self->primitive);
     if (self->exact) self->exact->ops->destroy(self->exact);
     hn_free(self->exact_workspace);
-    hn_free(self);
+    cpu_kernel_destroy(kernel);
 }
 
 bool dnnl_type_of(hn_dtype dtype, dnnl_data_type_t *out) {
@@ -386,20 +384,73 @@ static hn_status pack(hone_error *err, dnnl_build *b, const dnnl_memory_desc_t *
     return HONE_OK;
 }
 
+// A descriptor as text. What is blocked is told in full; other kinds are libraries' secrets and told
+// by their bytes.
+static void md_text(hn_str *out, const dnnl_memory_desc_t *md) {
+    hn_str_printf(out, "type %d offset %lld dims", (int)md->data_type, (long long)md->offset0);
+    for (int i = 0; i < md->ndims; i++)
+        hn_str_printf(out, " %lld/%lld/%lld", (long long)md->dims[i], (long long)md->padded_dims[i],
+                      (long long)md->padded_offsets[i]);
+    if (md->format_kind == dnnl_blocked) {
+        const dnnl_blocking_desc_t *blocking = &md->format_desc.blocking;
+        hn_str_append(out, " strides");
+        for (int i = 0; i < md->ndims; i++)
+            hn_str_printf(out, " %lld", (long long)blocking->strides[i]);
+        for (int i = 0; i < blocking->inner_nblks; i++)
+            hn_str_printf(out, " %lldx%lld", (long long)blocking->inner_blks[i],
+                          (long long)blocking->inner_idxs[i]);
+    } else {
+        hn_str_printf(out, " kind %d ", (int)md->format_kind);
+        const unsigned char *raw = (const unsigned char *)&md->format_desc;
+        for (size_t i = 0; i < sizeof md->format_desc; i++)
+            hn_str_printf(out, "%02x", raw[i]);
+    }
+    if (md->extra.flags)
+        hn_str_printf(out, " extra %llx %x %a %x", (unsigned long long)md->extra.flags,
+                      (unsigned)md->extra.compensation_mask, (double)md->extra.scale_adjust,
+                      (unsigned)md->extra.asymm_compensation_mask);
+}
+
+typedef struct pack_job {
+    dnnl_build *b;
+    const dnnl_memory_desc_t *from, *to;
+    const void *data;
+} pack_job;
+
+static hone_status pack_form(hone_error *err, void *user, void *out) {
+    const pack_job *job = user;
+    return pack(err, job->b, job->from, job->data, job->to, out);
+}
+
 hn_status dnnl_arg_packed(hone_error *err, dnnl_build *b, int arg, const dnnl_memory_desc_t *from,
-                          const void *data, const dnnl_memory_desc_t *to) {
+                          hn_prepared_source data, bool lasting, const dnnl_memory_desc_t *to) {
     HN_TRY(dnnl_arg(err, b, arg, to, DNNL_FROM_OWN, -1));
-    dnnl_kernel *k = b->kernel;
-    int at = k->arg_count - 1;
-    size_t bytes = b->cpu->dnnl->dnnl_memory_desc_get_size(to);
-    void *packed = hn_malloc_aligned(bytes ? bytes : 1);
-    if (!packed) HN_NOMEM(err, "packing weights");
-    k->own[at] = packed;
-    memset(packed, 0, bytes);
-    HN_TRY(pack(err, b, from, data, to, packed));
-    if (b->cpu->dnnl->dnnl_memory_set_data_handle(k->args[at].memory, packed) != dnnl_success)
+    const hn_dnnl *api = b->cpu->dnnl;
+    void *packed = (void *)(uintptr_t)data.data;
+    if (!lasting || (uintptr_t)packed % HN_ALIGN || !api->dnnl_memory_desc_equal(from, to)) {
+        hn_str form = {0};
+        md_text(&form, from);
+        hn_str_append(&form, " -> ");
+        md_text(&form, to);
+        pack_job job = {b, from, to, data.data};
+        hn_prepared_ask ask = {.kind = "cpu weights",
+                               .threads = to->format_kind == dnnl_blocked ? 0 : hn_parallel_threads(),
+                               .form = hn_str_get(&form),
+                               .source = {data},
+                               .bytes = api->dnnl_memory_desc_get_size(to),
+                               .make = pack_form,
+                               .user = &job};
+        hn_prepared *prepared = NULL;
+        hone_status status = HONE_OK;
+        if (form.failed) status = HN_SET(err, HONE_ERR_NOMEM, "out of memory (packing weights)");
+        else status = cpu_prepare(err, &b->kernel->base, &ask, &prepared);
+        hn_str_free(&form);
+        HN_TRY(status);
+        packed = (void *)(uintptr_t)hn_prepared_data(prepared);
+    }
+    if (api->dnnl_memory_set_data_handle(b->kernel->args[b->kernel->arg_count - 1].memory, packed) !=
+        dnnl_success)
         HN_FAIL(err, HONE_ERR_INTERNAL, "oneDNN refused packed weights");
-    k->base.prepacked_bytes += bytes;
     return HONE_OK;
 }
 

@@ -17,6 +17,13 @@ bool cpu_in(const hn_node *node, int index, cpu_value *out) {
 bool cpu_out(const hn_node *node, int index, cpu_value *out) {
     return index >= 0 && index < node->output_count && describe(node->outputs[index], out);
 }
+hn_prepared_source cpu_source(const cpu_value *v) {
+    const hn_value *value = v->value;
+    if (!v->data || !value->constant) return (hn_prepared_source){0};
+    bool alone = value->uses.count == 1 && !value->graph_output_uses;
+    return (hn_prepared_source){v->data, value->constant->bytes, alone};
+}
+
 int cpu_base_inputs(const hn_node *node) {
     return node->post_count ? node->base_input_count : node->input_count;
 }

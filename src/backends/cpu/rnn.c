@@ -7,6 +7,7 @@
 // threads share. Weights are packed transposed at select, so that a step reads them as rows.
 #include "backends/cpu/cpu_int.h"
 #include "kernels/cpu/rnn.h"
+#include <stdio.h>
 
 typedef struct rnn_kernel {
     hn_kernel base;
@@ -16,7 +17,7 @@ typedef struct rnn_kernel {
     int directions;
     bool backward[2];
     int64_t ldb;         // floats of a packed row
-    float *packed;       // by direction: W [in][ldb], R [hidden][ldb], bias [ldb], candidate's Rb [ldb]
+    const float *packed; // by direction: W [in][ldb], R [hidden][ldb], bias [ldb], candidate's Rb [ldb]
     int64_t pack_floats; // of one direction
     int threads;
     int64_t grain;       // rows
@@ -110,23 +111,22 @@ static hone_status rnn_run(hone_error *err, hn_kernel *kernel, const hn_args *ar
     return HONE_OK;
 }
 
-static void rnn_destroy(hn_kernel *kernel) {
-    hn_free(((rnn_kernel *)kernel)->packed);
-    hn_free(kernel);
-}
-static const hn_kernel_ops k_rnn_ops = {sizeof(hn_kernel_ops), NULL, rnn_run, rnn_destroy};
+static const hn_kernel_ops k_rnn_ops = {sizeof(hn_kernel_ops), NULL, rnn_run, cpu_kernel_destroy};
+
+typedef struct pack_job {
+    const rnn_kernel *s;
+    const float *w, *r, *b; // b may be NULL
+} pack_job;
 
 // ONNX: W [dirs, gates * hidden, in], R [dirs, gates * hidden, hidden], B [dirs, 2 * gates * hidden].
-static bool pack(rnn_kernel *s, const float *w, const float *r, const float *b) {
+static hone_status pack_form(hone_error *err, void *user, void *out) {
+    (void)err;
+    const pack_job *job = user;
+    const rnn_kernel *s = job->s;
+    const float *w = job->w, *r = job->r, *b = job->b;
     int64_t width = s->gates * s->hidden;
-    s->ldb = (width + 63) / 64 * 64 + 64; // a panel reads up to 64 floats from any gate's start
-    s->pack_floats = (s->in + s->hidden + 2) * s->ldb;
-    size_t floats = (size_t)s->pack_floats * (size_t)s->directions + 64;
-    s->packed = hn_malloc_aligned(floats * sizeof(float));
-    if (!s->packed) return false;
-    memset(s->packed, 0, floats * sizeof(float));
     for (int d = 0; d < s->directions; d++) {
-        float *to = s->packed + d * s->pack_floats;
+        float *to = (float *)out + d * s->pack_floats;
         for (int64_t k = 0; k < s->in; k++)
             for (int64_t n = 0; n < width; n++)
                 to[k * s->ldb + n] = w[(d * width + n) * s->in + k];
@@ -143,8 +143,30 @@ static bool pack(rnn_kernel *s, const float *w, const float *r, const float *b) 
             if (apart) to[s->ldb + n - 2 * s->hidden] = rb[n];
         }
     }
-    s->base.prepacked_bytes = floats * sizeof(float);
-    return true;
+    return HONE_OK;
+}
+
+static hn_status pack(hone_error *err, rnn_kernel *s, const cpu_value *w, const cpu_value *r,
+                      const cpu_value *b) {
+    int64_t width = s->gates * s->hidden;
+    s->ldb = (width + 63) / 64 * 64 + 64; // a panel reads up to 64 floats from any gate's start
+    s->pack_floats = (s->in + s->hidden + 2) * s->ldb;
+    size_t floats = (size_t)s->pack_floats * (size_t)s->directions + 64;
+    char form[160];
+    snprintf(form, sizeof form, "%s%s in %lld hidden %lld directions %d row %lld", s->gru ? "gru" : "lstm",
+             s->gru && s->reset_after ? " reset after" : "", (long long)s->in, (long long)s->hidden,
+             s->directions, (long long)s->ldb);
+    pack_job job = {s, w->data, r->data, b->data};
+    hn_prepared_ask ask = {.kind = "cpu recurrence",
+                           .form = form,
+                           .source = {cpu_source(w), cpu_source(r), cpu_source(b)},
+                           .bytes = floats * sizeof(float),
+                           .make = pack_form,
+                           .user = &job};
+    hn_prepared *prepared;
+    HN_TRY(cpu_prepare(err, &s->base, &ask, &prepared));
+    s->packed = hn_prepared_data(prepared);
+    return HONE_OK;
 }
 
 static bool plain_attributes(const hn_node *node) {
@@ -200,9 +222,10 @@ hone_status own_rnn_select(hone_error *err, cpu_state *cpu, const hn_select *wha
         hn_free(s);
         return HONE_ERR_UNSUPPORTED;
     }
-    if (!pack(s, w.data, r.data, b.data)) {
+    hone_status status = pack(err, s, &w, &r, &b);
+    if (status != HONE_OK) {
         hn_free(s);
-        HN_NOMEM(err, "packing weights");
+        return status;
     }
     s->base.consumed = 7u << 1;
     s->base.workspace_bytes = (size_t)(s->directions * s->batch) *

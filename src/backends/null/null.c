@@ -47,7 +47,7 @@ static hone_status null_sync(hone_error *err, hn_backend *backend) {
 }
 static void null_info(hn_backend *backend, hn_backend_info *out_info) {
     (void)backend;
-    *out_info = (hn_backend_info){"null", "references only", ""};
+    *out_info = (hn_backend_info){"null", "references only", "", ""};
 }
 
 static const char *const k_passes[] = {NULL};
