@@ -65,6 +65,7 @@ typedef struct hn_select {
     bool force_reference;         // tests: only the C reference
     bool deterministic;           // results independent of the thread count
     bool keep_nan;                // no step that drops NaN, whatever it costs (docs/notes/nan.md)
+    bool apart;                   // prepared forms of its own (hn_prepared_ask)
 } hn_select;
 
 typedef struct hn_backend_info {
@@ -113,9 +114,9 @@ hn_status hn_backend_open(hone_error *err, const char *name, int index, hn_backe
 // sources, bytes and make; library and ISA come from its info, adopt from its table.
 hn_status hn_backend_prepared(hone_error *err, hn_backend *backend, hn_prepared_ask *ask,
                               hn_prepared **out_prepared);
-// The same, kept by the kernel until hn_kernel_release.
-hn_status hn_kernel_prepare(hone_error *err, hn_backend *backend, hn_kernel *kernel,
-                            hn_prepared_ask *ask, hn_prepared **out_prepared);
+// The same for what a kernel is selected for, kept by it until hn_kernel_release.
+hn_status hn_kernel_prepare(hone_error *err, hn_backend *backend, const hn_select *what,
+                            hn_kernel *kernel, hn_prepared_ask *ask, hn_prepared **out_prepared);
 void hn_kernel_release(hn_kernel *kernel); // drops the kernel's references to prepared forms
 
 // A kernel that calls the op table's reference (plain layouts). HONE_ERR_UNSUPPORTED where the row

@@ -5,7 +5,7 @@
 
 hn_status hn_gate_session(hone_error *err, const hn_gate *gate, const hn_module *module,
                           hn_session **out_session) {
-    hn_session_options options = {.backend = gate->backend};
+    hn_session_options options = {.backend = gate->backend, .apart = true};
     return hn_session_new(err, module, &options, out_session);
 }
 

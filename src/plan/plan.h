@@ -23,6 +23,7 @@ typedef struct hn_session_options {
     bool force_reference;       // every node by its C reference
     bool no_device_passes;
     bool deterministic;
+    bool apart;                 // shares no prepared forms, keeps none: a start as in a new process
     bool profile;               // time every step
     int64_t plan_cache_bytes;   // 0: the setting
     uint64_t seed;              // of random ops

@@ -272,6 +272,7 @@ hn_status hn_builder_node(hone_error *err, builder *b, hn_node *node) {
                       .in_layout = hints,
                       .threads = options->threads,
                       .force_reference = options->force_reference,
+                      .apart = options->apart,
                       .deterministic = options->deterministic};
     hn_kernel *kernel = NULL;
     hone_status status = HONE_ERR_UNSUPPORTED;

@@ -5,6 +5,7 @@
 // starts; its bytes are written once, before it becomes READY, and read without a lock after that.
 #include "store/prepared.h"
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 
 enum { BUCKETS = 1024 };
@@ -100,7 +101,9 @@ static hn_status key_of(hone_error *err, const hn_prepared_ask *ask, char **out_
     hn_str_printf(&text, "%s\n%s\n%s\n%d\n%s\n%zu", ask->kind, ask->library, ask->isa, ask->threads,
                   ask->form, ask->bytes);
     hone_status status = HONE_OK;
-    for (int i = 0; i < HN_PREPARED_SOURCES && status == HONE_OK; i++) {
+    static atomic_ullong apart;
+    if (ask->apart) hn_str_printf(&text, "\napart %llu", atomic_fetch_add(&apart, 1ull));
+    for (int i = 0; i < HN_PREPARED_SOURCES && status == HONE_OK && !ask->apart; i++) {
         hn_digest digest = {{0}};
         if (ask->source[i].data) status = identify(err, &ask->source[i], &digest);
         hn_str_printf(&text, "\n%zu %016llx%016llx", ask->source[i].bytes,

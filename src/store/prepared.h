@@ -31,6 +31,7 @@ typedef struct hn_prepared_ask {
     const char *form;    // describes it in full
     hn_prepared_source source[HN_PREPARED_SOURCES];
     size_t bytes; // of the form
+    bool apart;               // not shared, not kept: for measuring what making costs
     // Writes all of the form's bytes; they are 64-byte aligned and zero at first.
     hone_status (*make)(hone_error *err, void *user, void *out);
     void *user;

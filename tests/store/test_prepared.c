@@ -75,6 +75,13 @@ static void equal_content_is_made_once(void **state) {
     assert_int_equal(alive(), 0);
     hn_prepared_release(get(&first)); // gone means made again
     assert_int_equal(g_makes, 2);
+    first.apart = true;
+    x = get(&first);
+    y = get(&first);
+    assert_ptr_not_equal(x, y);
+    assert_int_equal(g_makes, 4);
+    hn_prepared_release(x);
+    hn_prepared_release(y);
     hn_prepared_release(NULL);
 }
 

@@ -232,9 +232,9 @@ static hn_backend g_backend = {
     .state = &g_cpu,
 };
 
-hn_status cpu_prepare(hone_error *err, hn_kernel *kernel, hn_prepared_ask *ask,
+hn_status cpu_prepare(hone_error *err, const hn_select *what, hn_kernel *kernel, hn_prepared_ask *ask,
                       hn_prepared **out_prepared) {
-    return hn_kernel_prepare(err, &g_backend, kernel, ask, out_prepared);
+    return hn_kernel_prepare(err, &g_backend, what, kernel, ask, out_prepared);
 }
 
 hone_status hn_cpu_backend_open(hone_error *err, int index, hn_backend **out_backend) {

@@ -71,7 +71,7 @@ void cpu_state_cap(cpu_state *cpu, hn_isa isa); // own kernels of that level (te
 void *cpu_kernel_new(size_t bytes, const hn_kernel_ops *ops);
 void cpu_kernel_destroy(hn_kernel *kernel);
 // A prepared form that the kernel holds: weights packed for it.
-hn_status cpu_prepare(hone_error *err, hn_kernel *kernel, hn_prepared_ask *ask,
+hn_status cpu_prepare(hone_error *err, const hn_select *what, hn_kernel *kernel, hn_prepared_ask *ask,
                       hn_prepared **out_prepared);
 
 // ---- nodes --------------------------------------------------------------------------------------

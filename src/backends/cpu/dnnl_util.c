@@ -443,7 +443,7 @@ hn_status dnnl_arg_packed(hone_error *err, dnnl_build *b, int arg, const dnnl_me
         hn_prepared *prepared = NULL;
         hone_status status = HONE_OK;
         if (form.failed) status = HN_SET(err, HONE_ERR_NOMEM, "out of memory (packing weights)");
-        else status = cpu_prepare(err, &b->kernel->base, &ask, &prepared);
+        else status = cpu_prepare(err, b->what, &b->kernel->base, &ask, &prepared);
         hn_str_free(&form);
         HN_TRY(status);
         packed = (void *)(uintptr_t)hn_prepared_data(prepared);

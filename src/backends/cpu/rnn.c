@@ -146,8 +146,8 @@ static hone_status pack_form(hone_error *err, void *user, void *out) {
     return HONE_OK;
 }
 
-static hn_status pack(hone_error *err, rnn_kernel *s, const cpu_value *w, const cpu_value *r,
-                      const cpu_value *b) {
+static hn_status pack(hone_error *err, const hn_select *what, rnn_kernel *s, const cpu_value *w,
+                      const cpu_value *r, const cpu_value *b) {
     int64_t width = s->gates * s->hidden;
     s->ldb = (width + 63) / 64 * 64 + 64; // a panel reads up to 64 floats from any gate's start
     s->pack_floats = (s->in + s->hidden + 2) * s->ldb;
@@ -164,7 +164,7 @@ static hn_status pack(hone_error *err, rnn_kernel *s, const cpu_value *w, const 
                            .make = pack_form,
                            .user = &job};
     hn_prepared *prepared;
-    HN_TRY(cpu_prepare(err, &s->base, &ask, &prepared));
+    HN_TRY(cpu_prepare(err, what, &s->base, &ask, &prepared));
     s->packed = hn_prepared_data(prepared);
     return HONE_OK;
 }
@@ -222,7 +222,7 @@ hone_status own_rnn_select(hone_error *err, cpu_state *cpu, const hn_select *wha
         hn_free(s);
         return HONE_ERR_UNSUPPORTED;
     }
-    hone_status status = pack(err, s, &w, &r, &b);
+    hone_status status = pack(err, what, s, &w, &r, &b);
     if (status != HONE_OK) {
         hn_free(s);
         return status;
