@@ -299,6 +299,8 @@ static hone_status open_db(hone_error *err, hn_history *h) {
              (long long)(h->options.max_bytes / PAGE_BYTES));
     hone_status status = h->options.read_only ? HONE_OK : run_sql(err, h, "PRAGMA page_size=4096");
     if (status == HONE_OK && !h->options.read_only) status = run_sql(err, h, sql);
+    if (status == HONE_OK && hn_history_add_functions(h->db) != SQLITE_OK)
+        status = HN_SET(err, HONE_ERR_NOMEM, "out of memory (history)");
     if (status == HONE_OK) status = make_schema(err, h);
     if (status != HONE_OK) close_db(h);
     else h->inode = stat(h->path, &file) == 0 ? file.st_ino : 0;

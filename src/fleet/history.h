@@ -42,6 +42,8 @@ int64_t hn_history_bytes(const hn_history *history); // file and log as they are
 
 // ---- roll-ups ---------------------------------------------------------------------------------
 typedef enum hn_history_step { HN_HISTORY_SECONDS, HN_HISTORY_MINUTES, HN_HISTORY_STEPS } hn_history_step;
+// Of the samples of a tick a roll-up keeps the last value, not the mean.
+bool hn_history_takes_last(hn_metric metric);
 typedef struct hn_history_row {
     int64_t t_s;    // Unix time of the tick's start
     int64_t device; // devices.id
@@ -50,9 +52,12 @@ typedef struct hn_history_row {
     hn_sample sample; // values and validity bits; wall_ns is the tick's start
 } hn_history_row;
 
-// The id of a device, which is added where it is new. host NULL: this machine's name.
+// The id of a device, which is added where it is new. The id follows from host and UUID alone: it is the same in
+// every file. host NULL: this machine's name.
 hn_status hn_history_device(hone_error *err, hn_history *history, const hn_device_info *info,
                             const char *host, int64_t *out_id);
+// Writes the `minutes` rows of a minute (its first Unix second) from its `seconds`, of all devices. May be repeated.
+hn_status hn_history_fold_minute(hone_error *err, hn_history *history, int64_t minute_s);
 // All rows or none; a row of the same tick and device is replaced. Retention is done here, a little at a time.
 hn_status hn_history_put(hone_error *err, hn_history *history, hn_history_step step,
                          const hn_history_row *rows, size_t count);

@@ -53,5 +53,6 @@ extern const int hn_history_use_count;
 // Use figures: energy_method, then the rows of history_use.def. Return the next index.
 int hn_history_bind_use(sqlite3_stmt *statement, int index, const hn_use *use);
 int hn_history_read_use(sqlite3_stmt *statement, int column, hn_use *out_use);
+int hn_history_add_functions(sqlite3 *db); // hn_last, hn_union
 hone_status hn_history_cut_jobs(hone_error *err, hn_history *h);
 #endif

@@ -21,7 +21,7 @@ static hone_status put_device(hone_error *err, hn_history *h, void *user) {
     sqlite3_stmt *put = NULL;
     // Facts may change (a card moves to another slot); the id stays.
     HN_TRY(hn_history_prepare(err, h,
-                              "INSERT INTO devices(key,kind,uuid,name,host,gpu_index) VALUES(?,?,?,?,?,?)"
+                              "INSERT INTO devices(key,kind,uuid,name,host,gpu_index,id) VALUES(?,?,?,?,?,?,?)"
                               " ON CONFLICT(key) DO UPDATE SET name=excluded.name, gpu_index=excluded.gpu_index"
                               " RETURNING id", &put));
     hn_history_bind_text(put, 1, key);
@@ -30,6 +30,8 @@ static hone_status put_device(hone_error *err, hn_history *h, void *user) {
     hn_history_bind_text(put, 4, w->info->name);
     hn_history_bind_text(put, 5, w->host);
     hn_history_bind_f64(put, 6, w->info->kind == HN_DEVICE_HOST ? NAN : w->info->gpu_index);
+    // 40 bits: short in each row, and still unlikely to meet another's.
+    sqlite3_bind_int64(put, 7, (int64_t)(hn_hash_bytes(key, strlen(key), HN_HASH_SEED) >> 24) | 1);
     int result = sqlite3_step(put);
     if (result == SQLITE_ROW) w->id = sqlite3_column_int64(put, 0);
     if (result == SQLITE_ROW) result = sqlite3_step(put); // the change counts when the statement has ended
@@ -70,6 +72,41 @@ hn_status hn_history_devices(hone_error *err, hn_history *history, hn_history_ea
     return status;
 }
 
+// ---- aggregates that SQLite lacks -------------------------------------------------------------
+typedef struct folded {
+    bool any;
+    double last;
+    int64_t bits;
+} folded;
+
+static void fold_step(sqlite3_context *context, int count, sqlite3_value **values) {
+    folded *f = sqlite3_aggregate_context(context, sizeof *f);
+    if (!f || count != 1 || sqlite3_value_type(values[0]) == SQLITE_NULL) return;
+    f->any = true;
+    f->last = sqlite3_value_double(values[0]);
+    f->bits |= sqlite3_value_int64(values[0]);
+}
+static void fold_last(sqlite3_context *context) {
+    const folded *f = sqlite3_aggregate_context(context, 0);
+    if (f && f->any) sqlite3_result_double(context, f->last);
+    else sqlite3_result_null(context);
+}
+static void fold_union(sqlite3_context *context) {
+    const folded *f = sqlite3_aggregate_context(context, 0);
+    if (f && f->any) sqlite3_result_double(context, (double)f->bits);
+    else sqlite3_result_null(context);
+}
+
+int hn_history_add_functions(sqlite3 *db) {
+    int result = sqlite3_create_function(db, "hn_last", 1, SQLITE_UTF8, NULL, NULL, fold_step, fold_last);
+    if (result != SQLITE_OK) return result;
+    return sqlite3_create_function(db, "hn_union", 1, SQLITE_UTF8, NULL, NULL, fold_step, fold_union);
+}
+
+bool hn_history_takes_last(hn_metric metric) {
+    return hn_metric_rows[metric].kind == HN_KIND_counter || metric == HN_M_xid;
+}
+
 // ---- roll-ups ---------------------------------------------------------------------------------
 typedef struct rows_work {
     hn_history_step step;
@@ -93,6 +130,38 @@ static hone_status put_rows(hone_error *err, hn_history *h, void *user) {
         HN_TRY(hn_history_step_done(err, h, put));
     }
     return HONE_OK;
+}
+
+// A gauge's mean weighs by samples; counters have their last value, `reasons` all bits that were seen.
+static void fold_text(hn_str *sql) {
+    hn_str_append(sql, "INSERT OR REPLACE INTO minutes(t,device,n,joules,");
+    hn_history_metric_columns(sql, "");
+    hn_str_append(sql, ") SELECT ?1,device,sum(n),sum(joules)");
+    for (int m = 0; m < HN_METRIC_COUNT; m++) {
+        const char *token = hn_metric_rows[m].token;
+        if (m == HN_M_reasons) hn_str_printf(sql, ",hn_union(%s)", token);
+        else if (hn_history_takes_last((hn_metric)m)) hn_str_printf(sql, ",hn_last(%s)", token);
+        else hn_str_printf(sql, ",sum(%s*n)/sum(iif(%s IS NULL,NULL,n))", token, token);
+    }
+    hn_str_append(sql, " FROM (SELECT * FROM seconds WHERE t >= ?1 AND t < ?1 + 60 ORDER BY device,t) GROUP BY device");
+}
+
+static hone_status fold(hone_error *err, hn_history *h, void *user) {
+    hn_str sql = {0};
+    sqlite3_stmt *put = NULL;
+    fold_text(&sql);
+    hone_status status = sql.failed ? HN_SET(err, HONE_ERR_NOMEM, "out of memory (history)")
+                                    : hn_history_prepare(err, h, hn_str_get(&sql), &put);
+    hn_str_free(&sql);
+    if (status != HONE_OK) return status;
+    sqlite3_bind_int64(put, 1, *(const int64_t *)user);
+    status = hn_history_step_done(err, h, put);
+    sqlite3_finalize(put);
+    return status;
+}
+
+hn_status hn_history_fold_minute(hone_error *err, hn_history *history, int64_t minute_s) {
+    return hn_history_transact(err, history, fold, &minute_s);
 }
 
 hn_status hn_history_put(hone_error *err, hn_history *history, hn_history_step step, const hn_history_row *rows,
