@@ -26,6 +26,8 @@ hn_status hn_cli_parse(hone_error *err, int argc, char **argv, const hn_option *
                        size_t option_count, const char **positional, int max_positional,
                        int *out_positional_count);
 
+const char *hn_cli_version(void);
+
 // A progress bar on stderr, drawn only when stderr is a terminal. total <= 0: a counter.
 void hn_cli_progress(const char *what, double done, double total);
 void hn_cli_progress_end(void);

@@ -3,6 +3,8 @@
 #include "cli/cli.h"
 #include <stdio.h>
 
+const char *hn_cli_version(void) { return HN_VERSION; }
+
 hone_status hn_cmd_version(hone_error *err, int argc, char **argv, int *out_exit) {
     (void)out_exit;
     int count;

@@ -534,6 +534,47 @@ bool hn_sampler_latest(hn_sampler *sampler, int device, hn_sample *out_sample, h
     return any;
 }
 
+// Quantities that hold for a stretch of time: what is read is a mean already, of a shorter one.
+static bool is_mean(hn_metric metric) {
+    static const char *const k_units[] = {"ratio", "%", "W", "B/s"};
+    if (hn_metric_rows[metric].kind != HN_KIND_gauge) return false;
+    for (size_t i = 0; i < HN_COUNT_OF(k_units); i++)
+        if (strcmp(hn_metric_rows[metric].unit, k_units[i]) == 0) return true;
+    return false;
+}
+
+static void average(const hn_sampler *s, const slot *sl, int64_t window_ns, hn_sample *out) {
+    uint64_t ring = (uint64_t)s->options.ring, first = sl->count > ring ? sl->count - ring : 0;
+    uint64_t from = sl->count - 1;
+    while (from > first && out->t_ns - sl->ring[(from - 1) % ring].t_ns < window_ns) from--;
+    for (int m = 0; m < HN_METRIC_COUNT; m++) {
+        if (!hn_sample_has(out, (hn_metric)m) || !is_mean((hn_metric)m)) continue;
+        double sum = 0, count = 0;
+        for (uint64_t i = from; i < sl->count; i++) {
+            const hn_sample *at = &sl->ring[i % ring];
+            if (!hn_sample_has(at, (hn_metric)m)) continue;
+            sum += at->value[m];
+            count++;
+        }
+        out->value[m] = sum / count;
+    }
+}
+
+bool hn_sampler_mean(hn_sampler *sampler, int device, int64_t window_ns, hn_sample *out_sample,
+                     hn_sampler_status *out_status) {
+    lane *at = &sampler->lanes[sampler->lane_of[device]];
+    slot *sl = &sampler->slots[device];
+    pthread_mutex_lock(&at->lock);
+    bool any = sl->count > 0;
+    if (any) {
+        *out_sample = sl->ring[(sl->count - 1) % (uint64_t)sampler->options.ring];
+        if (window_ns > 0) average(sampler, sl, window_ns, out_sample);
+    }
+    status_of(at, sl, hn_clock_ns(), out_status);
+    pthread_mutex_unlock(&at->lock);
+    return any;
+}
+
 void hn_sampler_energy(hn_sampler *sampler, int device, hn_energy *out_energy) {
     lane *at = &sampler->lanes[sampler->lane_of[device]];
     pthread_mutex_lock(&at->lock);

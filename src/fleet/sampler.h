@@ -56,6 +56,9 @@ int hn_sampler_devices(const hn_sampler *sampler);
 void hn_sampler_info(hn_sampler *sampler, int device, hn_device_info *out_info);
 // False: no reading yet; the status is filled all the same. Whether values still count is its state.
 bool hn_sampler_latest(hn_sampler *sampler, int device, hn_sample *out_sample, hn_sampler_status *out_status);
+// As hn_sampler_latest, but activity, power and rates are means over the newest window_ns.
+bool hn_sampler_mean(hn_sampler *sampler, int device, int64_t window_ns, hn_sample *out_sample,
+                     hn_sampler_status *out_status);
 // Joules since the sampler began.
 void hn_sampler_energy(hn_sampler *sampler, int device, hn_energy *out_energy);
 // Samples after number *seq (0 at first), oldest first, at most max; *seq moves on. What has been overwritten

@@ -129,8 +129,8 @@ void hn_info_set(hn_device_info *info, const hn_info_row *row, hn_slice text) {
     ((char *)field)[length] = '\0';
 }
 
-// Length of the UTF-8 sequence at `at`, 0 if it is none.
-static size_t utf8_length(const unsigned char *at, size_t left) {
+size_t hn_utf8_length(const char *text, size_t left) {
+    const unsigned char *at = (const unsigned char *)text;
     size_t need = at[0] < 0x80 ? 1 : at[0] >= 0xc2 && at[0] < 0xe0 ? 2 : at[0] >= 0xe0 && at[0] < 0xf0
                       ? 3
                   : at[0] >= 0xf0 && at[0] < 0xf5 ? 4
@@ -147,7 +147,7 @@ void hn_json_string(hn_str *out, const char *text, size_t length) {
     hn_str_append(out, "\"");
     for (size_t i = 0; i < length;) {
         unsigned char c = (unsigned char)text[i];
-        size_t bytes = utf8_length((const unsigned char *)text + i, length - i);
+        size_t bytes = hn_utf8_length(text + i, length - i);
         if (bytes == 0)
             hn_str_append(out, "\xef\xbf\xbd"), i++;
         else if (c == '"' || c == '\\')

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// hone exporter: a page for Prometheus, from memory, and the history.
+#include "cli/cli.h"
+#include <signal.h>
+#include <stdio.h>
+#include "fleet/exporter.h"
+
+typedef struct setup {
+    const char *source, *listen, *counters_file, *hostname, *job_dir;
+    double hz, window;
+    bool once, openmetrics;
+    hn_counters counters;
+    hn_probe *probe;
+    hn_history *history;
+    hn_sampler *sampler;
+    hn_rollup *rollup;
+    hn_page *page;
+} setup;
+
+static hone_status check(hone_error *err, setup *s) {
+    if (!(s->hz >= 0.01 && s->hz <= 100)) HN_FAIL(err, HONE_ERR_USAGE, "--hz must be from 0.01 to 100");
+    if (!(s->window >= 0 && s->window <= 10)) HN_FAIL(err, HONE_ERR_USAGE, "--window must be from 0 to 10 seconds");
+    if (s->openmetrics && !s->once)
+        HN_FAIL(err, HONE_ERR_USAGE, "--openmetrics goes with --once: else each client asks for its format");
+    if (!s->counters_file) {
+        hn_counters_default(&s->counters);
+        return HONE_OK;
+    }
+    HN_TRY(hn_counters_read(err, s->counters_file, &s->counters));
+    if (s->counters.unknown)
+        hn_log(HN_LOG_WARN, "%s: %d fields are not measured here and are left out, the first is %s", s->counters_file,
+               s->counters.unknown, s->counters.unknown_name);
+    return HONE_OK;
+}
+
+// Asked for, the history must work; by default it is kept for live sources, where it can be.
+static hone_status open_history(hone_error *err, setup *s) {
+    char path[1024];
+    hone_error why = {0};
+    bool asked = hn_config_get()->history[0] != '\0', live = !strchr(hn_probe_source(s->probe), ':');
+    HN_TRY(hn_history_path(err, path, sizeof path));
+    if (!path[0] || s->once || (!asked && !live)) return HONE_OK;
+    hone_status status = hn_history_open(&why, &(hn_history_options){.path = path}, &s->history);
+    if (status == HONE_OK) return HONE_OK;
+    if (asked) {
+        if (err) *err = why;
+        return status;
+    }
+    hn_log(HN_LOG_WARN, "%s: no history is kept (--history FILE names another place, none says so)", why.text);
+    return HONE_OK;
+}
+
+static hone_status start(hone_error *err, setup *s) {
+    HN_TRY(hn_probe_open(err, s->source, &s->probe));
+    if (hn_probe_note(s->probe)[0] && !s->once) hn_log(HN_LOG_WARN, "%s", hn_probe_note(s->probe));
+    HN_TRY(open_history(err, s));
+    HN_TRY(hn_sampler_start(err, s->probe, &(hn_sampler_options){.hz = s->hz, .job_dir = s->job_dir}, &s->sampler));
+    if (s->history) HN_TRY(hn_rollup_start(err, s->sampler, s->history, &s->rollup));
+    hn_page_options page = {.sampler = s->sampler, .rollup = s->rollup, .counters = &s->counters,
+                            .hostname = s->hostname, .version = hn_cli_version(), .window_s = s->window,
+                            .over_too = s->once};
+    return hn_page_open(err, &page, &s->page);
+}
+
+static void stop(setup *s) {
+    hn_page_close(s->page);
+    hn_rollup_stop(s->rollup);
+    hn_history_close(s->history);
+    // Where a driver call does not come back, its probe stays as it is: the process ends anyway.
+    if (hn_sampler_stop(s->sampler)) hn_probe_close(s->probe);
+}
+
+static hone_status print_once(hone_error *err, setup *s) {
+    hn_str text = {0};
+    hn_sampler_wait(s->sampler, 5000);
+    hone_status status = hn_page_render(err, s->page, s->openmetrics ? HN_PAGE_OPENMETRICS : HN_PAGE_TEXT, &text);
+    if (status == HONE_OK) fwrite(text.data, 1, text.length, stdout);
+    hn_str_free(&text);
+    return status;
+}
+
+static hone_status serve(hone_error *err, setup *s, const sigset_t *ends) {
+    hn_exporter *exporter;
+    int number;
+    HN_TRY(hn_exporter_start(err, s->page, s->listen, &exporter));
+    fprintf(stderr, "hone: serving %s at http://%s/metrics%s\n", hn_probe_source(s->probe),
+            hn_exporter_address(exporter), hn_exporter_is_local(exporter) ? "" : " to whoever can reach it");
+    if (s->history) fprintf(stderr, "hone: keeping history in %s\n", hn_history_file(s->history));
+    sigwait(ends, &number);
+    hn_exporter_stop(exporter);
+    return HONE_OK;
+}
+
+hone_status hn_cmd_exporter(hone_error *err, int argc, char **argv, int *out_exit) {
+    setup s = {.source = "", .listen = "127.0.0.1:9400", .hz = 10, .window = 1};
+    const hn_option options[] = {
+        {"source", "SOURCE", HN_OPT_STR, &s.source,
+         "auto, nvml, dcgm, host, nvml+host, replay:FILE[?loop=1&cards=N], text:FILE (the best that is here)"},
+        {"listen", "ADDRESS:PORT", HN_OPT_STR, &s.listen,
+         "numeric address; :PORT is all of them, port 0 a free one (127.0.0.1:9400)"},
+        {"hz", "N", HN_OPT_F64, &s.hz, "readings a second and card, 0.01 to 100 (10)"},
+        {"window", "SECONDS", HN_OPT_F64, &s.window,
+         "activity, power and rates are means over so long; 0 shows the newest reading (1)"},
+        {"counters", "FILE", HN_OPT_STR, &s.counters_file,
+         "metrics to show, in dcgm-exporter's CSV format (all that are measured)"},
+        {"hostname", "NAME", HN_OPT_STR, &s.hostname, "label Hostname (NODE_NAME, else this machine's name)"},
+        {"hpc_job_mapping_dir", "DIR", HN_OPT_STR, &s.job_dir,
+         "a file per card index whose lines are job ids: label hpc_job (else a process's Slurm job)"},
+        {"once", NULL, HN_OPT_FLAG, &s.once, "print one page and end"},
+        {"openmetrics", NULL, HN_OPT_FLAG, &s.openmetrics, "with --once: as OpenMetrics"},
+    };
+    int count;
+    sigset_t ends;
+    (void)out_exit;
+    HN_TRY(hn_cli_parse(err, argc, argv, options, HN_COUNT_OF(options), NULL, 0, &count));
+    HN_TRY(check(err, &s));
+    sigemptyset(&ends);
+    sigaddset(&ends, SIGTERM);
+    sigaddset(&ends, SIGINT);
+    sigaddset(&ends, SIGHUP);
+    if (!s.once) pthread_sigmask(SIG_BLOCK, &ends, NULL); // taken by sigwait, also while starting
+    hone_status status = start(err, &s);
+    if (status == HONE_OK) status = s.once ? print_once(err, &s) : serve(err, &s, &ends);
+    stop(&s);
+    return status;
+}
