@@ -15,9 +15,7 @@ done
 # Stale pages are found, and --check changes nothing.
 copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT
-mkdir -p "$copy/src/ops" "$copy/src/kernels" "$copy/src/passes" "$copy/src/optimize" "$copy/src/config" "$copy/src/cli"
-for file in src/ops/ops.def src/kernels/kernels.def src/passes/passes.def src/optimize/strategies.def \
-    src/config/config.def src/cli/commands.def; do cp "$file" "$copy/$file"; done
+for file in src/*/*.def; do mkdir -p "$copy/${file%/*}"; cp "$file" "$copy/$file"; done
 cp -r scripts docs "$copy"
 echo 'HN_PASS(zzz, PORTABLE, false, "a row that no page knows")' >>"$copy/src/passes/passes.def"
 if "$copy/scripts/gen-docs" --check "$HONE" >"$copy/log" 2>&1; then echo "a stale page is not found"; status=1; fi
