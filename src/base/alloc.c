@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/check.h"
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -66,6 +67,19 @@ void *hn_pages_new(size_t bytes) {
 
 void hn_pages_free(void *pages, size_t bytes) {
     if (pages) munmap(pages, bytes ? bytes : 1);
+}
+
+void hn_resident_bytes(size_t *out_own, size_t *out_files, size_t *out_peak) {
+    char line[128];
+    unsigned long long kib;
+    *out_own = *out_files = *out_peak = 0;
+    FILE *file = fopen("/proc/self/status", "re");
+    while (file && fgets(line, sizeof line, file)) {
+        if (sscanf(line, "RssAnon: %llu", &kib) == 1) *out_own = (size_t)kib << 10;
+        if (sscanf(line, "VmHWM: %llu", &kib) == 1) *out_peak = (size_t)kib << 10;
+        if (sscanf(line, "RssFile: %llu", &kib) == 1) *out_files = (size_t)kib << 10;
+    }
+    if (file) fclose(file);
 }
 
 char *hn_strndup(const char *text, size_t length) {

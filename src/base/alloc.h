@@ -20,6 +20,9 @@ void hn_free(void *block);                                       // takes NULL
 // them (a tenth of the page faults, and fewer misses of the TLB in every run). Freed with the size.
 void *hn_pages_new(size_t bytes);
 void hn_pages_free(void *pages, size_t bytes); // takes NULL
+// What of this process is in memory: its own pages and those of mapped files now, the most of both
+// together. 0 where unknown.
+void hn_resident_bytes(size_t *out_own, size_t *out_files, size_t *out_peak);
 char *hn_strdup(const char *text);
 char *hn_strndup(const char *text, size_t length);
 

@@ -41,6 +41,22 @@ static json_t *latency_json(const hn_latency *l) {
     return json_pack("{s:f,s:f,s:f}", "p50", l->p50_ms, "p90", l->p90_ms, "p99", l->p99_ms);
 }
 
+// How the prepared forms of this process came about, and what of it is in memory.
+static void add_memory(json_t *root) {
+    hn_prepared_stats prepared;
+    size_t own, files, peak;
+    hn_prepared_get_stats(&prepared);
+    hn_resident_bytes(&own, &files, &peak);
+    json_object_set_new(root, "prepared",
+                        json_pack("{s:I,s:f,s:I,s:f,s:I}", "made", (json_int_t)prepared.made, "make_ms",
+                                  (double)prepared.make_ns / 1e6, "from_store", (json_int_t)prepared.mapped,
+                                  "map_ms", (double)prepared.map_ns / 1e6, "shared",
+                                  (json_int_t)prepared.shared));
+    json_object_set_new(root, "rss_anon_bytes", json_integer((json_int_t)own));
+    json_object_set_new(root, "rss_peak_bytes", json_integer((json_int_t)peak));
+    json_object_set_new(root, "rss_file_bytes", json_integer((json_int_t)files));
+}
+
 static json_t *side_json(const hn_cli_model *m, const hn_latency *l, const cold *c) {
     hn_session_stats stats;
     hn_session_get_stats(m->session, &stats);
@@ -110,6 +126,7 @@ static hn_status bench_one(hone_error *err, bench_args *a, const char *path) {
     HN_TRY(hn_measure_one(err, run_once, &a->model, &options, &latency));
     if (a->json) {
         json_t *root = side_json(&a->model, &latency, &start);
+        add_memory(root);
         json_dumpf(root, stdout, JSON_INDENT(2));
         printf("\n");
         json_decref(root);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Entry point of `hone`: finds the command's row, prints errors, maps statuses to exit codes.
 #include "cli/cli.h"
+#include "store/keeper.h"
 #include "probe/cpu.h"
 #include <signal.h>
 #include <stdio.h>
@@ -84,7 +85,9 @@ void hn_cli_progress_end(void) {
 
 // A full disk behind stdout must not look like success.
 static int finish_output(int exit_code) {
-    if (fflush(stdout) == 0 && !ferror(stdout)) return exit_code;
+    bool written = fflush(stdout) == 0 && !ferror(stdout);
+    hn_keeper_wait(); // what the store is being given; the results are out
+    if (written) return exit_code;
     fprintf(stderr, "hone: cannot write the results to standard output\n");
     return 5;
 }

@@ -4,6 +4,8 @@
 // Entries are found by the text of their key. An entry is listed from the moment that its maker
 // starts; its bytes are written once, before it becomes READY, and read without a lock after that.
 #include "store/prepared.h"
+#include "config/config.h"
+#include "store/keeper.h"
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -19,7 +21,9 @@ struct hn_prepared {
     uint64_t hash;
     int references;
     form_state state;
-    void *data; // owned
+    void *data;    // owned, or the blob's
+    hn_blob *blob; // owned: from the store
+    int keeping;   // puts that read the data
     size_t bytes;
     void *home, *owner;
     void (*disown)(void *owner, void *home);
@@ -56,7 +60,7 @@ static void digest_chunks(void *arg, int64_t begin, int64_t end) {
 }
 
 hn_status hn_prepared_digest(hone_error *err, const hn_digest_key *key, const void *data,
-                             size_t bytes, hn_digest *out_digest) {
+                             size_t bytes, bool alone, hn_digest *out_digest) {
     size_t chunks = bytes / CHUNK_BYTES + 1;
     if (chunks == 1) {
         *out_digest = hn_digest_bytes(key, data, bytes);
@@ -64,7 +68,11 @@ hn_status hn_prepared_digest(hone_error *err, const hn_digest_key *key, const vo
     }
     digest_job job = {key, data, bytes, hn_calloc(chunks, sizeof *job.out)};
     if (!job.out) HN_NOMEM(err, "reading weights");
-    hn_parallel_for((int64_t)((bytes + CHUNK_BYTES - 1) / CHUNK_BYTES), 4, digest_chunks, &job);
+    int64_t whole = (int64_t)((bytes + CHUNK_BYTES - 1) / CHUNK_BYTES);
+    if (alone)
+        digest_chunks(&job, 0, whole);
+    else
+        hn_parallel_for(whole, 4, digest_chunks, &job);
     *out_digest = hn_digest_bytes(key, job.out, chunks * sizeof *job.out);
     hn_free(job.out);
     return HONE_OK;
@@ -89,7 +97,7 @@ static hn_status identify(hone_error *err, const hn_prepared_source *source,
         return HONE_OK;
     }
     int64_t start = hn_clock_ns();
-    HN_TRY(hn_prepared_digest(err, &g_key, source->data, source->bytes, out_digest));
+    HN_TRY(hn_prepared_digest(err, &g_key, source->data, source->bytes, false, out_digest));
     pthread_mutex_lock(&g_lock);
     g_stats.digest_ns += hn_clock_ns() - start;
     pthread_mutex_unlock(&g_lock);
@@ -138,10 +146,13 @@ static void unlink_entry(hn_prepared *p) {
 }
 
 static void drop_data(hn_prepared *p) {
-    if (p->bytes >= PAGES_BYTES)
+    if (p->blob)
+        hn_blob_unref(p->blob);
+    else if (p->bytes >= PAGES_BYTES)
         hn_pages_free(p->data, p->bytes);
     else
         hn_free(p->data);
+    p->blob = NULL;
     p->data = NULL;
 }
 
@@ -197,17 +208,118 @@ static hn_prepared *enter(char *key, size_t bytes, bool *out_new) {
     return found;
 }
 
-static hn_status fill(hone_error *err, const hn_prepared_ask *ask, hn_prepared *p) {
+// ---- the store ----------------------------------------------------------------------------------
+// Digests of the sources that the store's keys are made of.
+typedef struct contents {
+    hn_store *store; // NULL: this form is not kept
+    hn_digest digest[HN_PREPARED_SOURCES];
+    bool known[HN_PREPARED_SOURCES], all_known;
+} contents;
+
+// What is known without reading mapped files; heap memory is read.
+static void look_up(const hn_prepared_ask *ask, contents *c) {
+    *c = (contents){.all_known = true};
+    if (ask->apart || (int64_t)ask->bytes < hn_config_get()->store_min_bytes) return;
+    c->store = hn_store_default();
+    for (int i = 0; c->store && i < HN_PREPARED_SOURCES; i++) {
+        const hn_prepared_source *source = &ask->source[i];
+        hn_map_id id;
+        c->known[i] =
+            !source->data || hn_store_content(c->store, source->data, source->bytes, &c->digest[i]);
+        if (!c->known[i] && !hn_map_find(source->data, source->bytes, &id))
+            c->known[i] = hn_prepared_digest(NULL, hn_store_digest_key(c->store), source->data,
+                                             source->bytes, false, &c->digest[i]) == HONE_OK;
+        c->all_known = c->all_known && c->known[i];
+    }
+}
+
+// Reads what is not known yet: right after making, when its pages are here.
+static bool complete(const hn_prepared_ask *ask, contents *c) {
+    for (int i = 0; i < HN_PREPARED_SOURCES; i++) {
+        const hn_prepared_source *source = &ask->source[i];
+        if (c->known[i]) continue;
+        if (hn_prepared_digest(NULL, hn_store_digest_key(c->store), source->data, source->bytes, false,
+                               &c->digest[i]) != HONE_OK)
+            return false;
+        hn_store_set_content(c->store, source->data, source->bytes, c->digest[i]);
+    }
+    return true;
+}
+
+// The form's text in the store's key; false: out of memory.
+static bool store_text(const hn_prepared_ask *ask, const contents *c, hn_str *out) {
+    hn_str_append(out, ask->form);
+    for (int i = 0; i < HN_PREPARED_SOURCES; i++)
+        if (ask->source[i].data)
+            hn_str_printf(out, "\n%d: %zu %016llx%016llx", i, ask->source[i].bytes,
+                          (unsigned long long)c->digest[i].word[0],
+                          (unsigned long long)c->digest[i].word[1]);
+    return !out->failed;
+}
+
+static hn_store_key store_key(const hn_prepared_ask *ask, const hn_str *text) {
+    return (hn_store_key){ask->kind, ask->library, ask->isa, ask->threads, hn_str_get(text)};
+}
+
+static bool take_kept(const hn_prepared_ask *ask, const contents *c, hn_prepared *p) {
+    hn_str text = {0};
+    if (c->store && c->all_known && store_text(ask, c, &text)) {
+        hn_store_key key = store_key(ask, &text);
+        p->blob = hn_store_get(c->store, &key);
+        if (p->blob && hn_blob_bytes(p->blob) != ask->bytes) {
+            hn_blob_unref(p->blob);
+            p->blob = NULL;
+        }
+        if (p->blob) p->data = (void *)(uintptr_t)hn_blob_data(p->blob);
+    }
+    hn_str_free(&text);
+    return p->blob != NULL;
+}
+
+static void kept(void *user) {
+    hn_prepared *p = user;
+    pthread_mutex_lock(&g_lock);
+    if (--p->keeping == 0 && p->home) drop_data(p);
+    pthread_mutex_unlock(&g_lock);
+    hn_prepared_release(p);
+}
+
+// Has a copy put into the store. The form is the keeper's as well until that is done.
+static void keep(const hn_prepared_ask *ask, contents *c, hn_prepared *p) {
+    hn_str text = {0};
+    if (!complete(ask, c) || !store_text(ask, c, &text)) {
+        hn_str_free(&text);
+        return;
+    }
+    hn_store_key key = store_key(ask, &text);
+    pthread_mutex_lock(&g_lock);
+    p->references++;
+    p->keeping++;
+    pthread_mutex_unlock(&g_lock);
+    if (!hn_keeper_put(c->store, &key, p->data, p->bytes, kept, p)) {
+        pthread_mutex_lock(&g_lock);
+        p->references--; // the maker has one
+        p->keeping--;
+        pthread_mutex_unlock(&g_lock);
+    }
+    hn_str_free(&text);
+}
+
+// ---- making -------------------------------------------------------------------------------------
+static hn_status make_data(hone_error *err, const hn_prepared_ask *ask, hn_prepared *p) {
     bool pages = ask->bytes >= PAGES_BYTES;
     p->data = pages ? hn_pages_new(ask->bytes) : hn_malloc_aligned(ask->bytes);
     if (!p->data) HN_NOMEM(err, "preparing weights");
     if (!pages) memset(p->data, 0, ask->bytes);
-    HN_TRY(ask->make(err, ask->user, p->data));
+    return ask->make(err, ask->user, p->data);
+}
+
+static hn_status fill(hone_error *err, const hn_prepared_ask *ask, const contents *c, hn_prepared *p) {
+    if (!take_kept(ask, c, p)) HN_TRY(make_data(err, ask, p));
     if (!ask->adopt) return HONE_OK;
     p->owner = ask->owner;
     HN_TRY(ask->adopt(err, ask->owner, p->data, ask->bytes, &p->home));
     p->disown = ask->disown;
-    drop_data(p);
     return HONE_OK;
 }
 
@@ -223,16 +335,25 @@ hn_status hn_prepared_get(hone_error *err, const hn_prepared_ask *ask, hn_prepar
         return HONE_OK;
     }
     int64_t start = hn_clock_ns();
-    hone_status status = fill(err, ask, p);
+    contents c;
+    look_up(ask, &c);
+    hone_status status = fill(err, ask, &c, p);
+    bool fresh = status == HONE_OK && !p->blob;
     int64_t spent = hn_clock_ns() - start;
     pthread_mutex_lock(&g_lock);
     p->state = status == HONE_OK ? READY : FAILED;
     if (status == HONE_OK) {
         g_stats.forms++;
         g_stats.bytes += p->bytes;
-        g_stats.made++;
-        g_stats.made_bytes += p->bytes;
-        g_stats.make_ns += spent;
+        if (fresh) {
+            g_stats.made++;
+            g_stats.made_bytes += p->bytes;
+            g_stats.make_ns += spent;
+        } else {
+            g_stats.mapped++;
+            g_stats.mapped_bytes += p->bytes;
+            g_stats.map_ns += spent;
+        }
     } else {
         unlink_entry(p);
     }
@@ -242,13 +363,17 @@ hn_status hn_prepared_get(hone_error *err, const hn_prepared_ask *ask, hn_prepar
         destroy(p);
         return status;
     }
+    if (fresh && c.store) keep(ask, &c, p);
+    pthread_mutex_lock(&g_lock);
+    if (p->home && !p->keeping) drop_data(p);
+    pthread_mutex_unlock(&g_lock);
     give_back(ask);
     *out_prepared = p;
     return HONE_OK;
 }
 
 const void *hn_prepared_data(const hn_prepared *p) {
-    return p->data;
+    return p->home ? NULL : p->data;
 }
 size_t hn_prepared_bytes(const hn_prepared *p) {
     return p->bytes;

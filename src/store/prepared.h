@@ -7,6 +7,9 @@
 // lies, or a digest of its content). A form lives as long as somebody holds a reference. Of several
 // threads that ask for the same key one makes it and the others wait. All functions are
 // thread-safe.
+//
+// Forms of some size (setting store_min_bytes) are also kept in the store (store/store.h), and found
+// there by later processes by the contents of their sources.
 #ifndef HN_STORE_PREPARED_H
 #define HN_STORE_PREPARED_H
 #include "base/base.h"
@@ -49,15 +52,17 @@ const void *hn_prepared_data(const hn_prepared *prepared); // NULL once adopted
 size_t hn_prepared_bytes(const hn_prepared *prepared);
 void *hn_prepared_home(const hn_prepared *prepared); // what adopt gave, else NULL
 
-// The digest of a content, by as many threads as there are; the same for any number of them.
+// The digest of a content, by as many threads as there are, or by this one alone: the same.
 hn_status hn_prepared_digest(hone_error *err, const hn_digest_key *key, const void *data,
-                             size_t bytes, hn_digest *out_digest);
+                             size_t bytes, bool alone,
+                             hn_digest *out_digest);
 
 typedef struct hn_prepared_stats {
     size_t forms, bytes;        // alive now
     uint64_t made, made_bytes;  // by `make`, since the start
+    uint64_t mapped, mapped_bytes; // found in the store
     uint64_t shared;            // asks that were answered with a form that was there
-    int64_t make_ns, digest_ns; // time spent
+    int64_t make_ns, map_ns, digest_ns; // time spent
 } hn_prepared_stats;
 void hn_prepared_get_stats(hn_prepared_stats *out_stats);
 

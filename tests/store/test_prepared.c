@@ -264,12 +264,12 @@ static void chunks_give_the_same_digest_for_any_thread_count(void **state) {
     hn_digest one, all, flipped;
     int threads = hn_parallel_threads();
     hn_parallel_set_threads(1);
-    assert_int_equal(hn_prepared_digest(NULL, &key, data, bytes, &one), HONE_OK);
+    assert_int_equal(hn_prepared_digest(NULL, &key, data, bytes, false, &one), HONE_OK);
     hn_parallel_set_threads(threads);
-    assert_int_equal(hn_prepared_digest(NULL, &key, data, bytes, &all), HONE_OK);
+    assert_int_equal(hn_prepared_digest(NULL, &key, data, bytes, false, &all), HONE_OK);
     assert_true(hn_digest_equal(one, all));
     data[bytes - 1] ^= 1;
-    assert_int_equal(hn_prepared_digest(NULL, &key, data, bytes, &flipped), HONE_OK);
+    assert_int_equal(hn_prepared_digest(NULL, &key, data, bytes, false, &flipped), HONE_OK);
     assert_false(hn_digest_equal(one, flipped));
     hn_free(data);
 }
