@@ -20,6 +20,7 @@ def models(work):
     import numpy as np, onnx
     from onnx import TensorProto, helper
     rng = np.random.default_rng(0)
+    os.chdir(work)  # onnx looks for the external file's name here
 
     def chain(name, count, node, weight_shape, x_shape):
         nodes, weights, x = [], [], "x"
@@ -61,6 +62,7 @@ def main():
     p.add_argument("--base")
     p.add_argument("--write", action="store_true", help="update docs/performance.md")
     args = p.parse_args()
+    args.hone, args.base = os.path.abspath(args.hone), args.base and os.path.abspath(args.base)
     shown = lambda x: "" if x != x else f"{x:.0f}"
     lines = ["| Model | start | first answer ms | peak RSS MiB | afterwards: own MiB | of files MiB | p50 of later calls ms |", "|---|---|--:|--:|--:|--:|--:|"]
     with tempfile.TemporaryDirectory() as work:

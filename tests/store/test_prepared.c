@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <unistd.h>
+#include "store/keeper.h"
 #include "store/prepared.h"
 #include "support/test.h"
 
@@ -195,6 +196,9 @@ static hone_status adopt(hone_error *err, void *owner, const void *data, size_t 
     *out_home = c->memory;
     return HONE_OK;
 }
+static hone_status adopt_head(hone_error *err, void *owner, const void *data, size_t bytes, void **out_home) {
+    return adopt(err, owner, data, bytes < 300 ? bytes : 300, out_home);
+}
 static void disown(void *owner, void *home) {
     card *c = owner;
     assert_ptr_equal(home, c->memory);
@@ -222,6 +226,50 @@ static void a_backend_may_bring_forms_home(void **state) {
     assert_int_equal(c.homes, 1);
     hn_prepared_release(y);
     assert_int_equal(c.homes, 0);
+}
+
+// Large forms: made once, put into the store, found there by later asks; also by a card.
+static void large_forms_are_kept_and_found(void **state) {
+    (void)state;
+    unsigned char a[256] = {6};
+    const unsigned char *pa = a;
+    hn_prepared_ask ask = ask_for(&pa);
+    ask.bytes = (size_t)1 << 20;
+    hn_prepared_stats before, after;
+    hn_prepared_get_stats(&before);
+    hn_prepared *x = get(&ask);
+    hn_prepared_release(x); // the keeper has it still
+    hn_keeper_wait();
+    assert_int_equal(alive(), 0);
+    x = get(&ask);
+    hn_prepared_get_stats(&after);
+    assert_int_equal(after.made, before.made + 1);
+    assert_int_equal(after.mapped, before.mapped + 1);
+    assert_int_equal(((const unsigned char *)hn_prepared_data(x))[0], 12);
+    assert_int_equal(((const unsigned char *)hn_prepared_data(x))[ask.bytes - 1], 0);
+    hn_prepared_release(x);
+    ask.apart = true; // measures what making costs: neither found nor kept
+    hn_prepared_release(get(&ask));
+    hn_prepared_get_stats(&after);
+    assert_int_equal(after.made, before.made + 2);
+    ask.apart = false;
+    ask.threads++; // another key, brought to a card while it is being kept
+    card c = {0};
+    ask.adopt = adopt_head;
+    ask.disown = disown;
+    ask.owner = &c;
+    for (int round = 0; round < 2; round++) {
+        assert_int_equal(hn_prepared_get(NULL, &ask, &x), HONE_OK);
+        assert_null(hn_prepared_data(x));
+        assert_int_equal(c.memory[0], 12);
+        hn_keeper_wait();
+        hn_prepared_release(x);
+        assert_int_equal(c.homes, 0);
+    }
+    hn_prepared_get_stats(&after);
+    assert_int_equal(after.made, before.made + 3);
+    assert_int_equal(after.mapped, before.mapped + 2);
+    assert_int_equal(alive(), 0);
 }
 
 // ---- what keys are made of
@@ -347,17 +395,22 @@ static void sets_count_once(void **state) {
 }
 
 int main(void) {
+    char folder[] = "/tmp/hone-prepared-XXXXXX", command[64];
+    if (!mkdtemp(folder) || setenv("HONE_STORE", folder, 1) != 0) return 1;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(equal_content_is_made_once),
         cmocka_unit_test(whatever_the_bytes_depend_on_is_in_the_key),
         cmocka_unit_test(a_form_that_fails_is_not_kept),
         cmocka_unit_test(threads_share_one_making),
         cmocka_unit_test(a_backend_may_bring_forms_home),
+        cmocka_unit_test(large_forms_are_kept_and_found),
         cmocka_unit_test(the_digest_sees_every_byte),
         cmocka_unit_test(chunks_give_the_same_digest_for_any_thread_count),
         cmocka_unit_test(mapped_content_is_known_by_its_file),
         cmocka_unit_test(large_blocks_are_zero_and_aligned),
         cmocka_unit_test(sets_count_once),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    snprintf(command, sizeof command, "rm -rf %s", folder);
+    return system(command) == 0 ? failed : 1;
 }
