@@ -2,13 +2,19 @@
 // Teams: see team.h. One word a helper says what is going on between it and its caller:
 //
 //   IDLE   the helper looks for work         OFFER   its part may be begun, by either side
-//   SLEEP  the helper waits on the futex     BUSY    the helper runs its part
-//                                            WAITED  the same, and the caller waits on the futex
+//   SLEEP  it waits on the futex             BUSY    the helper runs its part
+//   REST   the same, and wakes by itself     WAITED  the same, and the caller waits on the futex
 //
-// Caller: IDLE|SLEEP -> OFFER (wakes a sleeper), OFFER -> IDLE (takes the part back), BUSY -> WAITED.
-// Helper: OFFER -> BUSY, BUSY|WAITED -> IDLE (wakes the caller), IDLE -> SLEEP.
+// Caller: IDLE|SLEEP|REST -> OFFER (wakes a sleeper), OFFER -> IDLE (takes the part back),
+//         BUSY -> WAITED.
+// Helper: OFFER -> BUSY, BUSY|WAITED -> IDLE (wakes the caller), IDLE -> SLEEP|REST.
 // The region's fields are written before the offers and read after one is accepted; a helper that
 // comes late finds no offer and touches nothing.
+//
+// On CPUs that others use as well, a helper can cost more than it brings. One that has missed
+// CRAWL_NS of its caller's work, or that has kept its caller waiting so long without running, is told
+// to rest: it is not woken for a while, and the caller does its parts. Caller and helper that find
+// themselves on one CPU do not spin against each other.
 #include "base/team.h"
 #include <linux/futex.h>
 #include <pthread.h>
@@ -17,12 +23,14 @@
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 #include "base/alloc.h"
+#include "base/check.h"
 #include "base/clock.h"
 #include "base/invalid.h"
 
-enum { IDLE, SLEEP, OFFER, BUSY, WAITED };
+enum { IDLE, SLEEP, REST, OFFER, BUSY, WAITED };
 
 #define MAX_PARTS 1024
 #define LINE 64 // bytes of a cache line
@@ -32,14 +40,32 @@ enum { IDLE, SLEEP, OFFER, BUSY, WAITED };
 // How long a caller looks for the end of the parts that helpers have begun. Beyond it the helper has
 // probably lost its CPU, perhaps to this very loop.
 #define CALLER_SPIN_NS 100000
+// A sleeping helper is there after 5 to 60 us; one that loses more than this has no CPU.
+#define CRAWL_NS 300000
+// A region that is over before this may well be missed by a helper that is looking for it.
+#define SHORT_NS 2000
+// Rests double from the first to the last while the time between them is short: a competitor's time
+// slice is about 3 ms, and each rest ends with the loss of one at worst. Competitors that come and go
+// (threads of another pool that spin for a while) cost the first rests only.
+#define REST_MIN_NS 1000000
+#define REST_MAX_NS 32000000
+#define GOOD_NS 8000000
 #define LOOKS_PER_CLOCK 32 // a pause is 2 to 45 ns, reading the clock 20
 
 typedef struct team team;
 typedef struct helper {
     _Alignas(LINE) _Atomic uint32_t word;
+    _Atomic int cpu;      // where it began its part
+    _Atomic bool tired;   // told to rest
+    _Atomic bool resting; // and does
     int part;
     bool invalid; // the flag came up in the part; written while BUSY, read and reset by the caller
     team *team;
+    // the caller's
+    _Alignas(LINE) clockid_t clock; // CPU time of the helper
+    int64_t missed_ns;              // the caller's work since the helper last accepted an offer
+    int64_t stalled_ns;             // the caller's waiting for a helper that did not run
+    bool missed;                    // the last offer
 } helper;
 
 struct team {
@@ -52,6 +78,7 @@ struct team {
     hn_team_fn fn;
     void *data;
     int parts;
+    _Atomic int caller_cpu;
     _Alignas(LINE) _Atomic uint32_t arrived; // at the barrier
     _Alignas(LINE) _Atomic uint32_t phase;   // of the barrier
 };
@@ -79,8 +106,10 @@ static inline void relax(void) {
 #endif
 }
 
-static void futex_wait(_Atomic uint32_t *word, uint32_t value) {
-    syscall(SYS_futex, (uint32_t *)word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
+// ns 0: for any time.
+static void futex_wait(_Atomic uint32_t *word, uint32_t value, int64_t ns) {
+    struct timespec time = {ns / 1000000000, ns % 1000000000};
+    syscall(SYS_futex, (uint32_t *)word, FUTEX_WAIT_PRIVATE, value, ns ? &time : NULL, NULL, 0);
 }
 
 static void futex_wake(_Atomic uint32_t *word, int count) {
@@ -116,23 +145,55 @@ static void run_part(team *t, hn_team_fn fn, void *data, int part, int parts) {
     t_self.parts = old_parts;
 }
 
+typedef struct rests {
+    int64_t next_ns, ended_ns;
+} rests;
+
+// Not woken by offers; the word may say anything but BUSY when it is over.
+static void rest(helper *h, rests *r) {
+    uint32_t seen = IDLE;
+    if (!atomic_compare_exchange_strong_explicit(&h->word, &seen, REST, memory_order_acq_rel,
+                                                 memory_order_acquire))
+        return; // an offer came; it is accepted first
+    bool fresh = hn_clock_ns() - r->ended_ns > GOOD_NS;
+    r->next_ns = fresh ? REST_MIN_NS : hn_min_i64(2 * r->next_ns, REST_MAX_NS);
+    atomic_store_explicit(&h->tired, false, memory_order_relaxed);
+    atomic_store_explicit(&h->resting, true, memory_order_relaxed);
+    futex_wait(&h->word, REST, r->next_ns);
+    atomic_store_explicit(&h->resting, false, memory_order_relaxed);
+    r->ended_ns = hn_clock_ns();
+    seen = REST;
+    atomic_compare_exchange_strong_explicit(&h->word, &seen, IDLE, memory_order_acq_rel,
+                                            memory_order_acquire);
+}
+
+static void sleep_on(helper *h) {
+    uint32_t seen = IDLE;
+    if (!atomic_compare_exchange_strong_explicit(&h->word, &seen, SLEEP, memory_order_acq_rel,
+                                                 memory_order_acquire))
+        return; // an offer came
+    while (atomic_load_explicit(&h->word, memory_order_acquire) == SLEEP)
+        futex_wait(&h->word, SLEEP, 0);
+}
+
 static void *helper_main(void *arg) {
     helper *h = arg;
+    rests r = {REST_MIN_NS, 0};
     pthread_setname_np(pthread_self(), "hone-helper");
     hn_invalid_clear(); // a new thread begins with its maker's
     for (;;) {
-        uint32_t seen = IDLE;
-        if (!spin(&h->word, OFFER, true, HELPER_SPIN_NS)) {
-            if (atomic_compare_exchange_strong_explicit(&h->word, &seen, SLEEP, memory_order_acq_rel,
-                                                        memory_order_acquire))
-                while (atomic_load_explicit(&h->word, memory_order_acquire) == SLEEP)
-                    futex_wait(&h->word, SLEEP);
+        if (atomic_load_explicit(&h->tired, memory_order_relaxed)) rest(h, &r);
+        // The caller cannot offer anything while this thread holds its CPU.
+        bool apart = atomic_load_explicit(&h->team->caller_cpu, memory_order_relaxed) != sched_getcpu();
+        if (!spin(&h->word, OFFER, true, apart ? HELPER_SPIN_NS : 0)) {
+            sleep_on(h);
             continue;
         }
-        seen = OFFER;
+        uint32_t seen = OFFER;
         if (!atomic_compare_exchange_strong_explicit(&h->word, &seen, BUSY, memory_order_acq_rel,
                                                      memory_order_acquire))
             continue;
+        atomic_store_explicit(&h->cpu, sched_getcpu(), memory_order_relaxed);
         run_part(h->team, h->team->fn, h->team->data, h->part, h->team->parts);
         if (hn_invalid_test()) {
             h->invalid = true;
@@ -177,6 +238,7 @@ static void add_helpers(team *t, int wanted) {
             hn_free(h);
             break;
         }
+        if (pthread_getcpuclockid(thread, &h->clock) != 0) h->clock = CLOCK_MONOTONIC; // always runs
         t->helpers[t->helper_count++] = h;
     }
     if (fine) pthread_attr_destroy(&attr);
@@ -226,14 +288,44 @@ static bool take_back(helper *h) {
                                                    memory_order_acquire);
 }
 
+static void lose(helper *h, int64_t *lost_ns, int64_t ns) {
+    if ((*lost_ns += ns) < CRAWL_NS) return;
+    *lost_ns = 0;
+    atomic_store_explicit(&h->tired, true, memory_order_relaxed);
+}
+
+// A part that the helper does on the caller's own CPU is as good as missed. The time is asked for only
+// while helpers miss offers; `start` is 0 otherwise.
+static void account(helper *h, bool missed, int cpu, int64_t start) {
+    if (!missed) missed = atomic_load_explicit(&h->cpu, memory_order_relaxed) == cpu;
+    h->missed = missed;
+    if (!missed) h->missed_ns = 0;
+    else if (start && !atomic_load_explicit(&h->resting, memory_order_relaxed)) {
+        int64_t ns = hn_clock_ns() - start;
+        if (ns >= SHORT_NS) lose(h, &h->missed_ns, ns);
+    }
+}
+
+static int64_t now_on(clockid_t clock) {
+    struct timespec t = {0};
+    clock_gettime(clock, &t);
+    return t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
 static void await(helper *h) {
-    if (spin(&h->word, BUSY, false, CALLER_SPIN_NS)) return;
+    bool apart = atomic_load_explicit(&h->cpu, memory_order_relaxed) != sched_getcpu();
+    if (spin(&h->word, BUSY, false, apart ? CALLER_SPIN_NS : 0)) return;
     uint32_t seen = BUSY;
+    int64_t start = hn_clock_ns(), ran = now_on(h->clock);
     if (!atomic_compare_exchange_strong_explicit(&h->word, &seen, WAITED, memory_order_acq_rel,
                                                  memory_order_acquire))
         return;
     while (atomic_load_explicit(&h->word, memory_order_acquire) == WAITED)
-        futex_wait(&h->word, WAITED);
+        futex_wait(&h->word, WAITED, 0);
+    // A part may just be long; what counts is time in which the helper did not run.
+    int64_t waited = hn_clock_ns() - start, stood = waited - (now_on(h->clock) - ran);
+    if (stood > waited / 4) lose(h, &h->stalled_ns, stood);
+    else h->stalled_ns = 0;
 }
 
 static void run_region(team *t, hn_team_fn fn, void *data, int parts) {
@@ -241,13 +333,21 @@ static void run_region(team *t, hn_team_fn fn, void *data, int parts) {
     t->data = data;
     t->parts = parts;
     atomic_store_explicit(&t->arrived, 0, memory_order_relaxed);
+    int cpu = sched_getcpu();
+    atomic_store_explicit(&t->caller_cpu, cpu, memory_order_relaxed);
     int helpers = parts - 1 < t->helper_count ? parts - 1 : t->helper_count;
+    bool missing = false;
+    for (int i = 0; i < helpers; i++)
+        missing |= t->helpers[i]->missed;
+    int64_t start = missing ? hn_clock_ns() : 0;
     for (int i = 0; i < helpers; i++)
         offer(t->helpers[i]);
     run_part(t, fn, data, 0, parts);
     // From the last one: helpers are woken from the first.
     for (int i = parts - 2; i >= 0; i--) {
-        if (i < helpers && !take_back(t->helpers[i])) continue;
+        bool missed = i >= helpers || take_back(t->helpers[i]);
+        if (i < helpers) account(t->helpers[i], missed, cpu, start);
+        if (!missed) continue;
         t_self.taken_over++;
         run_part(t, fn, data, i + 1, parts);
     }
@@ -276,6 +376,12 @@ void hn_team_run(hn_team_fn fn, void *data, int parts) {
     atomic_store_explicit(&t->taken, false, memory_order_release);
 }
 
+static void wake_all(team *t) {
+    for (int i = 0; i < t->helper_count && i + 1 < t->parts; i++)
+        if (atomic_load_explicit(&t->helpers[i]->resting, memory_order_relaxed))
+            futex_wake(&t->helpers[i]->word, 1);
+}
+
 void hn_team_barrier(void) {
     team *t = t_self.inside;
     if (!t || t_self.parts <= 1) return;
@@ -285,7 +391,9 @@ void hn_team_barrier(void) {
         atomic_store_explicit(&t->phase, phase + 1, memory_order_release);
         return;
     }
-    // No futex: a region with a barrier in it is short, and a yield gives way to who is missing.
+    // Who rests is needed now. No futex for the wait: a region with a barrier in it is short, and a
+    // yield gives way to who is missing.
+    if (!t_self.part) wake_all(t);
     while (!spin(&t->phase, phase, false, CALLER_SPIN_NS))
         sched_yield();
 }

@@ -38,7 +38,7 @@ static bool each_once(const job *j) {
 
 static void each_part_runs_once(void **state) {
     (void)state;
-    for (int round = 0; round < 300; round++)
+    for (int round = 0; round < 100; round++)
         for (int parts = 1; parts <= MOST; parts += 1 + parts / 4) {
             job j = {.parts = parts};
             hn_team_run(count_part, &j, parts);
@@ -100,7 +100,7 @@ static void barriers_hold(void **state) {
 // ---- several callers ----------------------------------------------------------------------------
 static void *call_often(void *arg) {
     intptr_t bad = 0;
-    for (int round = 0; round < 400; round++) {
+    for (int round = 0; round < 200; round++) {
         job j = {.parts = 1 + (round + (int)(intptr_t)arg) % 5};
         hn_team_run(round % 8 ? count_part : part_with_barriers, &j, j.parts);
         if (round % 8 == 0) j.seen[MOST - 1] = 0;
