@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """hone against onnxruntime on the CPU, float32, paired: one table for docs/performance.md.
 
-    bench/ort_compare.py [--models DIR] [--threads 1,2] [--seconds S] [--write] [NAME...]
+    bench/ort_compare.py [--models DIR] [--threads 1,2] [--seconds S] [--json ROWS] [--write] [NAME...]
     bench/ort_compare.py --int8 [--batch 50]        the demo: float32, int8 and onnxruntime float32
 
 Each engine runs in a process of its own that sleeps on a pipe. The driver wakes one at a time for a
@@ -11,7 +11,9 @@ the machine. Inside a block calls are made until 10 ms have passed (caches, spin
 other engine), then the timed ones. The speedup is the median of the paired ratios of block medians, with a
 bootstrap 95 % interval. Both engines are called through their C API by ctypes (onnxruntime's library
 comes in its wheel); what such a call costs is measured on an identity model and subtracted. --write
-puts the table between its marks in docs/performance.md.
+puts the table between its marks in docs/performance.md. --json keeps the rows in a file: rows that it
+has already stay, so that a table can be made in several short calls (quiet minutes are rare), and
+NAME - measures nothing and only prints the table of what is there.
 """
 import argparse, ctypes, datetime, glob, json, math, os, platform, random, re, statistics as st, subprocess, sys, tempfile, time
 
@@ -270,7 +272,7 @@ def compare(args, models, work):
                 if name is None:
                     overheads = [t * 1e6 for t in p50]
                 row = {"hone_ms": p50[0], "ort_ms": p50[1], "speedup": ratio[0], "ci": ratio[1:], "pairs": pairs, "wrong": wrong,
-                       "tiny": name is not None and min(p50[k] * 1e6 / max(overheads[k], 1) for k in (0, 1)) < 4}
+                       "load": load(), "tiny": name is not None and min(p50[k] * 1e6 / max(overheads[k], 1) for k in (0, 1)) < 4}
             except RuntimeError as e:
                 row = {"wrong": [str(e)]}
             finally:
@@ -320,8 +322,9 @@ def us(ms):
     return f"{ms:.2f}" if ms >= 1 else f"{ms:.3f}" if ms >= 0.1 else f"{ms:.4f}"
 
 
-def markdown(rows, threads_list, loads, seconds):
-    out = [f"{conditions()}. Load average {loads[0]:.1f} before and {loads[1]:.1f} after"
+def markdown(rows, threads_list):
+    loads = [r["load"] for r in rows.values() if "load" in r]
+    out = [f"{conditions()}. Load average (which counts the benchmark) {min(loads):.1f} to {max(loads):.1f}"
            + (" (**not quiet**: other jobs ran on the same CPUs)." if max(loads) > 1.5 + max(threads_list) else "."), ""]
     head = " | ".join(f"hone {t}T ms | onnxruntime {t}T ms | speedup {t}T" for t in threads_list)
     out += [f"| Model | {head} |", "|---|" + "--:|--:|:--|" * len(threads_list)]
@@ -329,7 +332,7 @@ def markdown(rows, threads_list, loads, seconds):
     for n in names:
         cells = []
         for t in threads_list:
-            r = rows[n, t]
+            r = rows.get((n, t), {})
             if "hone_ms" not in r:
                 cells += ["failed", "", ""]
                 continue
@@ -338,7 +341,7 @@ def markdown(rows, threads_list, loads, seconds):
         out.append(f"| {ORIGIN.get(n, n) if n else '*identity, the cost of a call (subtracted below)*'} | " + " | ".join(cells) + " |")
     out.append("")
     for t in threads_list:
-        big = {n: rows[n, t] for n in names if n and "hone_ms" in rows[n, t] and max(rows[n, t]["hone_ms"], rows[n, t]["ort_ms"]) >= SMALL_MS}
+        big = {n: rows[n, t] for n in names if n and "hone_ms" in rows.get((n, t), {}) and max(rows[n, t]["hone_ms"], rows[n, t]["ort_ms"]) >= SMALL_MS}
         if not big:
             continue
         mean = math.exp(st.fmean(math.log(r["speedup"]) for r in big.values()))
@@ -366,7 +369,7 @@ def main():
     p.add_argument("--seconds", type=float, default=4, help="time for each model and thread count")
     p.add_argument("--int8", action="store_true", help="the demo's comparison instead")
     p.add_argument("--batch", type=int, default=50)
-    p.add_argument("--json", help="also write the rows here")
+    p.add_argument("--json", help="keep the rows here, beside those of earlier calls")
     p.add_argument("--write", action="store_true", help="update docs/performance.md")
     p.add_argument("names", nargs="*")
     args = p.parse_args()
@@ -381,13 +384,16 @@ def main():
         else:
             names = args.names or sorted(os.listdir(args.models))
             rows = {}
-            for name, t, r in compare(args, [(n, os.path.abspath(f"{args.models}/{n}/model.onnx")) for n in names], work):
+            if args.json and os.path.exists(args.json):
+                rows = {(r.pop("model"), r.pop("threads")): r for r in json.load(open(args.json))}
+            for name, t, r in compare(args, [(n, os.path.abspath(f"{args.models}/{n}/model.onnx")) for n in names], work) if names != ["-"] else ():
                 rows[name, t] = r
                 print(f"{name or 'identity':24} {t}T " + (f"hone {us(r['hone_ms']):>8} ort {us(r['ort_ms']):>8} ms  x{r['speedup']:.2f} [{r['ci'][0]:.2f}, {r['ci'][1]:.2f}] {r['pairs']} pairs"
                       if "hone_ms" in r else "failed") + ("; ".join(["", *r["wrong"]])), file=sys.stderr, flush=True)
-            text = markdown(rows, args.threads, (before, load()), args.seconds)
-            if args.json:
-                json.dump([{"model": n, "threads": t, **r} for (n, t), r in rows.items()], open(args.json, "w"), indent=1)
+                if args.json:  # after each, since the call may be ended early
+                    json.dump([{"model": n, "threads": t, **r} for (n, t), r in rows.items()], open(args.json, "w"), indent=1)
+            rows = dict(sorted(rows.items(), key=lambda kv: (kv[0][0] or "", kv[0][1])))
+            text = markdown(rows, args.threads)
     print(text)
     if args.write:
         put("int8" if args.int8 else "float32", text)
