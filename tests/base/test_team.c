@@ -249,7 +249,7 @@ static void note_mask(void *data) {
     count_part(data);
 }
 
-static void *call_on_one_cpu(void *arg) {
+static bool stay_on_one_cpu(void) {
     cpu_set_t cpus, one;
     sched_getaffinity(0, sizeof cpus, &cpus);
     int cpu = 0;
@@ -257,7 +257,11 @@ static void *call_on_one_cpu(void *arg) {
         cpu++;
     CPU_ZERO(&one);
     CPU_SET(cpu, &one);
-    if (sched_setaffinity(0, sizeof one, &one) != 0) return (void *)1;
+    return sched_setaffinity(0, sizeof one, &one) == 0;
+}
+
+static void *call_on_one_cpu(void *arg) {
+    if (!stay_on_one_cpu()) return (void *)1;
     for (int round = 0; round < 20; round++)
         hn_team_run(note_mask, arg, 2);
     return NULL;
@@ -302,6 +306,43 @@ static void invalid_flag_comes_back(void **state) {
         assert_false(hn_parallel_invalid());
     }
     assert_int_equal(j.wrong, 0);
+}
+
+static void short_work(void *data) {
+    int64_t end = hn_clock_ns() + 20000;
+    while (hn_clock_ns() < end) {}
+    count_part(data);
+}
+
+// A helper on its caller's CPU brings nothing: it is told to rest, and the caller does its parts. A
+// barrier needs it all the same.
+static void *tire_a_helper(void *arg) {
+    (void)arg;
+    if (!stay_on_one_cpu()) return "no affinity";
+    uint64_t regions = hn_team_regions(), taken = hn_team_taken_over();
+    for (int64_t end = hn_clock_ns() + 300000000; hn_clock_ns() < end;) {
+        job j = {.parts = 2};
+        hn_team_run(short_work, &j, 2);
+        if (!each_once(&j)) return "a part was lost";
+    }
+    if ((hn_team_taken_over() - taken) * 10 < (hn_team_regions() - regions) * 7) return "it did not rest";
+    int64_t start = hn_clock_ns();
+    for (int round = 0; round < 20; round++) {
+        job j = {.parts = 2};
+        hn_team_run(part_with_barriers, &j, 2);
+        j.seen[MOST - 1] = 0;
+        if (!each_once(&j)) return "a barrier did not hold";
+    }
+    return hn_clock_ns() - start < 5000000000 ? NULL : "barriers waited for a rest to end";
+}
+
+static void helpers_without_a_cpu_rest(void **state) {
+    (void)state;
+    pthread_t other;
+    void *wrong;
+    assert_int_equal(pthread_create(&other, NULL, tire_a_helper, NULL), 0);
+    assert_int_equal(pthread_join(other, &wrong), 0);
+    if (wrong) fail_msg("%s", (const char *)wrong);
 }
 
 // ---- loops over a team --------------------------------------------------------------------------
@@ -350,6 +391,7 @@ int main(void) {
         cmocka_unit_test(helpers_take_no_signals),
         cmocka_unit_test(helpers_stay_on_the_callers_cpus),
         cmocka_unit_test(invalid_flag_comes_back),
+        cmocka_unit_test(helpers_without_a_cpu_rest),
         cmocka_unit_test(thread_counts_are_a_threads_own),
         cmocka_unit_test(executors_are_chosen_by_name),
     };
