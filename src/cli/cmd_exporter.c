@@ -5,6 +5,9 @@
 #include <stdio.h>
 #include "fleet/exporter.h"
 
+// Pages are fetched every ten seconds or so; listing processes costs more than most readings.
+#define PROCESS_HZ 0.2
+
 typedef struct setup {
     const char *source, *listen, *counters_file, *hostname, *job_dir;
     double hz, window;
@@ -51,10 +54,10 @@ static hone_status open_history(hone_error *err, setup *s) {
 }
 
 static hone_status start(hone_error *err, setup *s) {
-    HN_TRY(hn_probe_open(err, s->source, &s->probe));
+    HN_TRY(hn_probe_open_with_host(err, s->source, &s->probe));
     if (hn_probe_note(s->probe)[0] && !s->once) hn_log(HN_LOG_WARN, "%s", hn_probe_note(s->probe));
     HN_TRY(open_history(err, s));
-    HN_TRY(hn_sampler_start(err, s->probe, &(hn_sampler_options){.hz = s->hz, .job_dir = s->job_dir}, &s->sampler));
+    HN_TRY(hn_sampler_start(err, s->probe, &(hn_sampler_options){.hz = s->hz, .process_hz = PROCESS_HZ, .job_dir = s->job_dir}, &s->sampler));
     if (s->history) HN_TRY(hn_rollup_start(err, s->sampler, s->history, &s->rollup));
     hn_page_options page = {.sampler = s->sampler, .rollup = s->rollup, .counters = &s->counters,
                             .hostname = s->hostname, .version = hn_cli_version(), .window_s = s->window,
@@ -80,11 +83,15 @@ static hone_status print_once(hone_error *err, setup *s) {
 }
 
 static hone_status serve(hone_error *err, setup *s, const sigset_t *ends) {
-    hn_exporter *exporter;
+    hn_exporter *exporter = NULL;
     int number;
-    HN_TRY(hn_exporter_start(err, s->page, s->listen, &exporter));
-    fprintf(stderr, "hone: serving %s at http://%s/metrics%s\n", hn_probe_source(s->probe),
-            hn_exporter_address(exporter), hn_exporter_is_local(exporter) ? "" : " to whoever can reach it");
+    if (strcmp(s->listen, "none") != 0) {
+        HN_TRY(hn_exporter_start(err, s->page, s->listen, &exporter));
+        fprintf(stderr, "hone: serving %s at http://%s/metrics%s\n", hn_probe_source(s->probe),
+                hn_exporter_address(exporter), hn_exporter_is_local(exporter) ? "" : " to whoever can reach it");
+    } else if (!s->history) {
+        HN_FAIL(err, HONE_ERR_USAGE, "--listen none keeps the history alone, and there is none: name a file with --history");
+    }
     if (s->history) fprintf(stderr, "hone: keeping history in %s\n", hn_history_file(s->history));
     sigwait(ends, &number);
     hn_exporter_stop(exporter);
@@ -97,7 +104,7 @@ hone_status hn_cmd_exporter(hone_error *err, int argc, char **argv, int *out_exi
         {"source", "SOURCE", HN_OPT_STR, &s.source,
          "auto, nvml, dcgm, host, nvml+host, replay:FILE[?loop=1&cards=N], text:FILE (the best that is here)"},
         {"listen", "ADDRESS:PORT", HN_OPT_STR, &s.listen,
-         "numeric address; :PORT is all of them, port 0 a free one (127.0.0.1:9400)"},
+         "numeric address; :PORT is all of them, port 0 a free one; none: only the history (127.0.0.1:9400)"},
         {"hz", "N", HN_OPT_F64, &s.hz, "readings a second and card, 0.01 to 100 (10)"},
         {"window", "SECONDS", HN_OPT_F64, &s.window,
          "activity, power and rates are means over so long; 0 shows the newest reading (1)"},

@@ -31,6 +31,13 @@ typedef struct view {
     hn_str labels, own; // owned, without braces: of dcgm-exporter's names, and of ours
 } view;
 
+// A driver error by number; what does not fit any more is in hone_gpu_xid_events_total all the same.
+#define XIDS_MAX 128
+typedef struct xid_seen {
+    int device;
+    int64_t xid, count, wall_ns;
+} xid_seen;
+
 struct hn_page {
     hn_page_options options;
     char hostname[HN_INFO_BYTES];
@@ -38,6 +45,9 @@ struct hn_page {
     view *views; // owned
     hn_sampler_process *processes; // owned
     hn_str lines[2]; // owned: of processes, memory and SM
+    xid_seen xids[XIDS_MAX];
+    int xid_count;
+    uint64_t event_seq;
     int64_t started_wall_ns, took_ns;
     uint64_t pages;
 };
@@ -309,6 +319,33 @@ static void add_reasons(hn_page *page, hn_page_format format, hn_str *out) {
     }
 }
 
+static void take_events(hn_page *page) {
+    hn_event event;
+    while (hn_sampler_events(page->options.sampler, &page->event_seq, &event, 1) == 1) {
+        if (event.kind != HN_EVENT_XID || event.device < 0 || event.device >= page->device_count) continue;
+        int i = 0;
+        while (i < page->xid_count && (page->xids[i].device != event.device || page->xids[i].xid != event.xid)) i++;
+        if (i == XIDS_MAX) continue;
+        if (i == page->xid_count) page->xids[page->xid_count++] = (xid_seen){.device = event.device, .xid = event.xid};
+        page->xids[i].count++;
+        page->xids[i].wall_ns = event.wall_ns;
+    }
+}
+
+static void add_xids(hn_page *page, hn_page_format format, hn_str *out) {
+    static const family k_which[] = {FAMILY_xids, FAMILY_xid_time};
+    take_events(page);
+    for (size_t k = 0; k < HN_COUNT_OF(k_which); k++) {
+        lines l = begin(page, format, out, k_which[k]);
+        for (int i = 0; i < page->xid_count; i++) {
+            const xid_seen *x = &page->xids[i];
+            char label[40];
+            snprintf(label, sizeof label, "xid=\"%lld\"", (long long)x->xid);
+            put(&l, &page->views[x->device].own, label, k ? (double)x->wall_ns * 1e-9 : (double)x->count);
+        }
+    }
+}
+
 static void add_facts(hn_page *page, hn_page_format format, hn_str *out) {
     lines l = begin(page, format, out, FAMILY_info);
     hn_str *more = &page->lines[0];
@@ -440,6 +477,7 @@ hn_status hn_page_render(hone_error *err, hn_page *page, hn_page_format format, 
     for (int i = 0; i < counters->count; i++) add_metric(page, format, &counters->items[i], out);
     add_numbers(page, format, out);
     add_energy(page, format, out);
+    add_xids(page, format, out);
     add_reasons(page, format, out);
     add_facts(page, format, out);
     add_processes(page, format, out);

@@ -9,7 +9,7 @@
 // temperature margin 1.3, GPM's graphics and DRAM activity 1 to 1.9 each (its other metrics 0.006),
 // PCIe byte counters 0.4 each, power 0.3, a GPM sample 0.05 to 0.25, all else about 0.1 or below.
 static const int64_t k_tier_ns[HN_NVML_TIERS] = {
-    [HN_TIER_EVERY] = 0,          [HN_TIER_POWER] = 45000000,   [HN_TIER_UTIL] = 150000000,
+    [HN_TIER_EVERY] = 0,          [HN_TIER_POWER] = 95000000,   [HN_TIER_UTIL] = 150000000,
     [HN_TIER_SECOND] = 990000000, [HN_TIER_RARE] = 10000000000, [HN_TIER_ENERGY] = 5000000000,
 };
 // GPM's hardware counters are fetched about every 50 ms: a closer pair answers 0 for everything and
@@ -193,7 +193,7 @@ static const struct getter {
 #define NONE HN_METRIC_COUNT
     {get_memory, HN_TIER_UTIL, {HN_M_fb_total_bytes, HN_M_fb_used_bytes, HN_M_fb_free_bytes, HN_M_fb_reserved_bytes}},
     {get_sm_clock, HN_TIER_EVERY, {HN_M_sm_clock_mhz, NONE, NONE, NONE}},
-    {get_mem_clock, HN_TIER_UTIL, {HN_M_mem_clock_mhz, NONE, NONE, NONE}},
+    {get_mem_clock, HN_TIER_SECOND, {HN_M_mem_clock_mhz, NONE, NONE, NONE}},
     {get_temperature, HN_TIER_EVERY, {HN_M_gpu_temp_c, NONE, NONE, NONE}},
     {get_reasons, HN_TIER_EVERY, {HN_M_reasons, NONE, NONE, NONE}},
     {get_power, HN_TIER_POWER, {HN_M_power_w, NONE, NONE, NONE}},

@@ -230,6 +230,16 @@ hn_status hn_probe_open(hone_error *err, const char *source, hn_probe **out_prob
     return HONE_OK;
 }
 
+hn_status hn_probe_open_with_host(hone_error *err, const char *source, hn_probe **out_probe) {
+    HN_TRY(hn_probe_open(err, source, out_probe));
+    if ((source && *source && strcmp(source, "auto") != 0) || strcmp((*out_probe)->source, "host") == 0) return HONE_OK;
+    hn_probe *parts[2] = {*out_probe, NULL}, *both = NULL;
+    if (open_one(NULL, "host", 4, &parts[1]) != HONE_OK) return HONE_OK; // the cards alone
+    hone_status status = join(err, parts, 2, &both);
+    *out_probe = both;
+    return status;
+}
+
 void hn_probe_close(hn_probe *probe) {
     if (probe) probe->provider->close(probe);
 }

@@ -186,6 +186,8 @@ typedef struct hn_probe hn_probe;
 // joined: "nvml+host". Errors: HONE_ERR_USAGE for a source nobody knows, HONE_ERR_UNSUPPORTED where
 // driver or library is absent or no card is there, HONE_ERR_FORMAT, HONE_ERR_IO for files.
 hn_status hn_probe_open(hone_error *err, const char *source, hn_probe **out_probe);
+// The same, but "" and "auto" are joined with the host where they find cards: what feeds them is told too.
+hn_status hn_probe_open_with_host(hone_error *err, const char *source, hn_probe **out_probe);
 void hn_probe_close(hn_probe *probe); // takes NULL
 const char *hn_probe_source(const hn_probe *probe); // as opened, "auto" resolved
 int hn_probe_device_count(const hn_probe *probe);

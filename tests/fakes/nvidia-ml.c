@@ -13,7 +13,7 @@
 //   idle             no processes on the cards
 //   thread           a thread of the library's own, with the signals of whoever started it
 //   log=FILE         set calls are written there   direct        NVLinks join pairs of cards, no switch
-// A reading is one call of nvmlDeviceGetFieldValues with more than one field. Energy is power times
+// A reading is one call of nvmlDeviceGetFieldValues with more than one field, or for power alone. Energy is power times
 // the time since the process started, on top of 1 MJ.
 #include <pthread.h>
 #include <stdio.h>
@@ -41,7 +41,7 @@ typedef struct field {
 } field;
 typedef struct card {
     unsigned index, gi, ci, slot;
-    int is_mig, readings;
+    int is_mig, readings, asked; // asked: for power alone, which the first time is discovery
     unsigned power_limit_mw;
 } card;
 typedef struct gpm_metric {
@@ -146,7 +146,7 @@ int nvmlInit_v2(void) {
     for (unsigned i = 0; i < CARDS; i++) {
         if (!g_cards[i].power_limit_mw) g_cards[i].power_limit_mw = (unsigned)number("cap", 700) * 1000;
         g_cards[i].index = i;
-        g_cards[i].readings = 0;
+        g_cards[i].readings = g_cards[i].asked = 0;
         for (unsigned k = 0; k < 3; k++)
             g_migs[i][k] = (card){.index = i, .gi = k == 2 ? 5 : 2, .ci = k == 1, .slot = k, .is_mig = 1};
     }
@@ -332,7 +332,7 @@ static void fill(card *c, field *f) {
     }
 }
 int nvmlDeviceGetFieldValues(card *c, int count, field *fields) {
-    if (count > 1) c->readings++;
+    if (count > 1 || (fields[0].id == 186 && fields[0].scope == 0 && c->asked++ > 0)) c->readings++;
     int hang = card_number("hang", c->index);
     while (hang >= 0 && c->readings > hang && !g_released)
         usleep(5000);

@@ -272,6 +272,24 @@ static void test_formats(void **state) {
     close_server(&s);
 }
 
+// A driver error is counted by number and has its time; the next page does not count it again.
+static void test_xids(void **state) {
+    (void)state;
+    server s;
+    script("cards=2,xid=1:48");
+    open_server(&s, "nvml", 1);
+    for (int i = 0; i < 500 && !strstr(render(&s, HN_PAGE_TEXT), "hone_gpu_xid_errors_total{"); i++) hn_sleep_ns(10000000);
+    const char *page = render(&s, HN_PAGE_OPENMETRICS);
+    check_page(page, true);
+    assert_int_equal(series(page, "hone_gpu_xid_errors_total", "gpu=\"1\""), 1);
+    const char *line = strstr(page, "xid=\"48\"} ");
+    assert_non_null(line);
+    assert_int_equal(atoi(line + strlen("xid=\"48\"} ")), 1);
+    line = strchr(strstr(page, "\nhone_gpu_xid_error_timestamp_seconds{"), '}');
+    assert_true(fabs(strtod(line + 1, NULL) - (double)hn_clock_wall_ns() * 1e-9) < 60);
+    close_server(&s);
+}
+
 // Gauges are means over the window: a recording that alternates shows its middle.
 static void test_window(void **state) {
     (void)state;
@@ -420,7 +438,7 @@ int main(void) {
         cmocka_unit_test(test_numbers), cmocka_unit_test(test_label_escapes), cmocka_unit_test(test_negotiation),
         cmocka_unit_test(test_counters), cmocka_unit_test(test_names), cmocka_unit_test(test_pages),
         cmocka_unit_test(test_formats), cmocka_unit_test(test_window), cmocka_unit_test(test_jobs),
-        cmocka_unit_test(test_time),
+        cmocka_unit_test(test_xids), cmocka_unit_test(test_time),
     };
     char command[600];
     if (!mkdtemp(g_folder)) return 1;

@@ -1,0 +1,61 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# What watching one card costs: CPU time a second of `hone exporter` (sampler, history, no HTTP clients) at 10 and
+# 100 Hz, idle and under load, and which metrics are there. Needs a card and its driver; nothing is set.
+#
+#   bench/gpu/telemetry_cost.sh HONE [SECONDS] [LOAD COMMAND...]
+#
+# SECONDS (60) a figure. LOAD runs beside the measurement and is ended by its pid; by default a matrix product in
+# PyTorch where that is there, else there is no load.
+set -eu
+hone=$1; seconds=${2:-60}; shift; [ $# -gt 0 ] && shift
+folder=$(mktemp -d)
+pid=; load=
+trap '[ -z "$pid" ] || kill "$pid" 2>/dev/null || true; [ -z "$load" ] || kill "$load" 2>/dev/null || true; rm -rf "$folder"' EXIT
+ticks=$(getconf CLK_TCK)
+
+# cpu_ms PID: user and system time of all its threads
+cpu_ms() {
+    local stat
+    stat=$(cat "/proc/$1/stat"); stat=${stat##*) }
+    set -- $stat
+    echo $((($12 + $13) * 1000 / ticks))
+}
+
+measure() { # NAME SOURCE HZ
+    rm -f "$folder/h.db"*
+    "$hone" exporter --listen none --source "$2" --hz "$3" --history "$folder/h.db" 2>"$folder/err" & pid=$!
+    sleep 5 # started, first readings of every kind are made
+    kill -0 $pid 2>/dev/null || { cat "$folder/err" >&2; exit 1; }
+    local before after begin end
+    before=$(cpu_ms $pid); begin=$(date +%s%N)
+    sleep "$seconds"
+    after=$(cpu_ms $pid); end=$(date +%s%N)
+    kill -TERM $pid; wait $pid || true; pid=
+    awk -v name="$1" -v source="$2" -v hz="$3" -v ms=$((after - before)) -v ns=$((end - begin)) \
+        'BEGIN { printf "%-6s %-10s %4d Hz  %6.3f %% of one CPU\n", name, source, hz, 100 * ms / (ns / 1e6) }'
+}
+
+"$hone" exporter --once --source nvml+host >"$folder/page"
+metrics() { sed -n "s/^\\($1[a-z0-9_]*\\){.*/\\1/p" "$folder/page" | sort -u; }
+echo "hone_gpu_*: $(metrics hone_gpu_ | wc -l) metrics of the card, $(metrics hone_host_ | wc -l) of the host are there:"
+metrics hone_gpu_ | tr '\n' ' ' | fold -s -w 110; echo
+
+for state in idle load; do
+    if [ $state = load ]; then
+        if [ $# -gt 0 ]; then "$@" >/dev/null 2>&1 & load=$!
+        elif python3 -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null; then
+            python3 -c '
+import torch
+a = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16); b = a.clone()
+while True:
+    for _ in range(50): torch.matmul(a, b)
+    torch.cuda.synchronize()' & load=$!
+        else echo "no load: neither a command nor PyTorch with a card"; break; fi
+        sleep 10
+    fi
+    for hz in 10 100; do
+        measure $state nvml $hz
+        measure $state nvml+host $hz
+    done
+done
