@@ -146,6 +146,8 @@ static bool give_env(hn_place_binding *b, const hn_place_result *r, const hn_pla
         const hn_place_hint *hint = &r->hints.data[i];
         bool cards = strcmp(hint->name, "CUDA_VISIBLE_DEVICES") == 0;
         const char *have = hn_config_env(hint->name);
+        // The share that this counts is not the one that the launcher gave.
+        if (l->binds_cpus && !have && strcmp(hint->name, "OMP_NUM_THREADS") == 0) continue;
         if (cards && l->gives_cards) {
             note(b, "%s has set CUDA_VISIBLE_DEVICES=%s: left as it is", l->name, have);
         } else if (have && !cards && strcmp(have, hint->value) != 0) {

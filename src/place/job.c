@@ -159,12 +159,30 @@ static hn_status place_cpus(hone_error *err, hn_place_job *job) {
     return HONE_OK;
 }
 
+// A launcher's binding stays, also where it puts a rank far from its card: that is said.
+static void note_crosswise(hn_place_job *job) {
+    int rank = job->launcher.local_rank;
+    if (!job->launcher.binds_cpus || rank < 0 || rank >= job->result.count) return;
+    const hn_place_gpu *gpu = &job->machine.gpus.data[job->result.ranks[rank].gpu];
+    if (!gpu->cpus_known || hn_place_cpuset_meet(&gpu->cpus, &job->request.allowed)) return;
+    hn_str here = {0}, near = {0};
+    hn_place_cpuset_append(&here, &job->request.allowed);
+    hn_place_cpuset_append(&near, &gpu->cpus);
+    const char *text = hn_arena_printf(&job->binding.arena,
+                                       "%s has bound this rank to CPUs %s, which are not local to its card GPU%d (those are %s)",
+                                       job->launcher.name, hn_str_get(&here), gpu->index, hn_str_get(&near));
+    if (text) (void)!hn_vec_push(&job->binding.notes, text); // a note is not worth a failure
+    hn_str_free(&here);
+    hn_str_free(&near);
+}
+
 static hn_status place_job(hone_error *err, hn_place_job *job) {
     uint64_t held = 0;
     HN_TRY(hn_place_machine_live(err, &job->machine));
     hn_place_launcher_detect(&job->launcher);
     HN_TRY(hn_place_allowed_cpus(err, &job->request.allowed));
-    job->request.allowed_known = true;
+    // Ranks that their launcher bound see different CPUs; they must all choose the same cards.
+    job->request.allowed_known = !(job->launcher.binds_cpus && job->launcher.local_rank >= 0 && job->request.cards > 0);
     if (job->request.cards > 0) HN_TRY(hn_place_visible_cards(err, &job->machine, &job->request.only));
     char folder[FOLDER_BYTES];
     int lock = -1;
@@ -182,6 +200,7 @@ static hn_status place_job(hone_error *err, hn_place_job *job) {
                              : place_cpus(err, job);
     if (status == HONE_OK)
         status = hn_place_binding_make(err, &job->result, &job->launcher, &job->binding);
+    if (status == HONE_OK) note_crosswise(job);
     if (status == HONE_OK && claims) status = write_claim(err, folder, job);
     if (lock >= 0) close(lock);
     return status;

@@ -423,6 +423,9 @@ static double draw_matrix(picture *p, double x, double y) {
     text_at(p, x, y + 8, "h", "start", "Paths");
     for (int a = 0; a < count; a++) {
         const char *name = hn_place_device_label(p->m, a, label, sizeof label);
+        int nic = a - (int)p->m->gpus.count; // by the name in its box, where there is room for it
+        if (nic >= 0 && p->m->nics.data[nic].name && strlen(p->m->nics.data[nic].name) <= 8)
+            name = p->m->nics.data[nic].name;
         text_at(p, left - 8, top + a * cell + cell / 2 + 4, cell < 16 ? "x" : "s", "end", name);
         hn_str_printf(p->out, "<text transform=\"translate(%.1f %.1f) rotate(-50)\" class=\"%s\">",
                       left + a * cell + cell / 2 + 3, top - 6, cell < 16 ? "x" : "s");

@@ -19,6 +19,7 @@ typedef struct event { double ms; } event;
 static context g_contexts[CARDS];
 static context *g_current;
 static int g_lost;
+static unsigned char g_sent[CARDS][CARDS]; // bytes that are there already need no second copy
 
 static const char *word(const char *name) {
     const char *at = getenv("HONE_FAKE_CUDA");
@@ -81,6 +82,7 @@ int cuMemHostAlloc(void **memory, size_t bytes, unsigned flags) {
 int cuMemFreeHost(void *memory) { return free(memory), OK; }
 int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, stream *s) {
     s->ms += (double)bytes / 20e6;
+    memset(g_sent, 0, sizeof g_sent);
     return memcpy((void *)(uintptr_t)to, from, bytes), OK;
 }
 int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, stream *s) {
@@ -92,6 +94,7 @@ int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t bytes, stream *s) {
     return memcpy((void *)(uintptr_t)to, (void *)(uintptr_t)from, bytes), OK;
 }
 int cuMemsetD8Async(uint64_t memory, unsigned char value, size_t bytes, stream *s) {
+    memset(g_sent, 0, sizeof g_sent);
     return (void)s, memset((void *)(uintptr_t)memory, value, bytes), OK;
 }
 int cuStreamCreate(stream **out, unsigned flags) {
@@ -138,7 +141,8 @@ int cuMemcpyPeerAsync(uint64_t to, context *there, uint64_t from, context *here,
     if (pair("error", a, b)) return g_lost = FAILED;
     s->ms += (double)bytes / (number("gbs", 20) * (pair("slow", a, b) ? 0.1 : 1.0) * 1e6);
     if (pair("hang", a, b)) return s->hung = 1, OK;
-    memcpy((void *)(uintptr_t)to, (void *)(uintptr_t)from, bytes);
+    if (!g_sent[a][b]) memcpy((void *)(uintptr_t)to, (void *)(uintptr_t)from, bytes);
+    g_sent[a][b] = 1;
     // What an IOMMU does to a page that it sends elsewhere: the old bytes stay.
     if (pair("corrupt", a, b) && bytes >= 8192) memset((char *)(uintptr_t)to + 4096, 0xa5, 4096);
     return OK;
