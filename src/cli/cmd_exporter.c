@@ -12,6 +12,8 @@ typedef struct setup {
     const char *source, *listen, *counters_file, *hostname, *job_dir;
     double hz, window;
     bool once, openmetrics;
+    double keep_hours, keep_days;
+    int64_t max_mib;
     hn_counters counters;
     hn_probe *probe;
     hn_history *history;
@@ -23,6 +25,9 @@ typedef struct setup {
 static hone_status check(hone_error *err, setup *s) {
     if (!(s->hz >= 0.01 && s->hz <= 100)) HN_FAIL(err, HONE_ERR_USAGE, "--hz must be from 0.01 to 100");
     if (!(s->window >= 0 && s->window <= 10)) HN_FAIL(err, HONE_ERR_USAGE, "--window must be from 0 to 10 seconds");
+    if (!(s->keep_hours > 0 && s->keep_hours <= 1e5) || !(s->keep_days > 0 && s->keep_days <= 1e5) || s->max_mib < 1 ||
+        s->max_mib > 1 << 24)
+        HN_FAIL(err, HONE_ERR_USAGE, "--keep-hours, --keep-days and --history-mib must be above 0 and of this world");
     if (s->openmetrics && !s->once)
         HN_FAIL(err, HONE_ERR_USAGE, "--openmetrics goes with --once: else each client asks for its format");
     if (!s->counters_file) {
@@ -43,7 +48,9 @@ static hone_status open_history(hone_error *err, setup *s) {
     bool asked = hn_config_get()->history[0] != '\0', live = !strchr(hn_probe_source(s->probe), ':');
     HN_TRY(hn_history_path(err, path, sizeof path));
     if (!path[0] || s->once || (!asked && !live)) return HONE_OK;
-    hone_status status = hn_history_open(&why, &(hn_history_options){.path = path}, &s->history);
+    hn_history_options keep = {.path = path, .keep_second_s = (int64_t)(s->keep_hours * 3600),
+                               .keep_minute_s = (int64_t)(s->keep_days * 86400), .max_bytes = s->max_mib << 20};
+    hone_status status = hn_history_open(&why, &keep, &s->history);
     if (status == HONE_OK) return HONE_OK;
     if (asked) {
         if (err) *err = why;
@@ -99,7 +106,7 @@ static hone_status serve(hone_error *err, setup *s, const sigset_t *ends) {
 }
 
 hone_status hn_cmd_exporter(hone_error *err, int argc, char **argv, int *out_exit) {
-    setup s = {.source = "", .listen = "127.0.0.1:9400", .hz = 10, .window = 1};
+    setup s = {.source = "", .listen = "127.0.0.1:9400", .hz = 10, .window = 1, .keep_hours = 24, .keep_days = 90, .max_mib = 1024};
     const hn_option options[] = {
         {"source", "SOURCE", HN_OPT_STR, &s.source,
          "auto, nvml, dcgm, host, nvml+host, replay:FILE[?loop=1&cards=N], text:FILE (the best that is here)"},
@@ -113,6 +120,9 @@ hone_status hn_cmd_exporter(hone_error *err, int argc, char **argv, int *out_exi
         {"hostname", "NAME", HN_OPT_STR, &s.hostname, "label Hostname (NODE_NAME, else this machine's name)"},
         {"hpc_job_mapping_dir", "DIR", HN_OPT_STR, &s.job_dir,
          "a file per card index whose lines are job ids: label hpc_job (else a process's Slurm job)"},
+        {"keep_hours", "N", HN_OPT_F64, &s.keep_hours, "history: how long rows of a second are kept (24)"},
+        {"keep_days", "N", HN_OPT_F64, &s.keep_days, "history: how long rows of a minute are kept (90)"},
+        {"history_mib", "N", HN_OPT_I64, &s.max_mib, "history: largest size of the file; the oldest seconds make room (1024)"},
         {"once", NULL, HN_OPT_FLAG, &s.once, "print one page and end"},
         {"openmetrics", NULL, HN_OPT_FLAG, &s.openmetrics, "with --once: as OpenMetrics"},
     };

@@ -395,6 +395,8 @@ static hone_status fill(hone_error *err, hn_sampler *s) {
             if (!sl->processes) HN_NOMEM(err, "sampler");
         }
         if (!sl->ring) HN_NOMEM(err, "sampler");
+        // Touched now: memory that is there only once the ring has gone round would look like a leak until then.
+        memset(sl->ring, 0, (size_t)s->options.ring * sizeof *sl->ring);
         // An instance is read by its card's thread.
         bool shares = info->kind == HN_DEVICE_MIG && info->parent >= 0 && info->parent < d &&
                       s->lanes[s->lane_of[info->parent]].count < LANE_DEVICES;

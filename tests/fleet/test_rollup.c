@@ -10,7 +10,7 @@
 
 static char g_folder[] = "/tmp/hone-rollup-XXXXXX";
 static char g_log[8][300];
-static int g_log_lines;
+static _Atomic int g_log_lines;
 static void sink(void *user, hn_log_level level, const char *text) {
     (void)user, (void)level;
     snprintf(g_log[g_log_lines++ % 8], sizeof g_log[0], "%.299s", text);

@@ -11,7 +11,7 @@
 
 static char g_folder[] = "/tmp/hone-sampler-XXXXXX";
 static char g_log[8][300];
-static int g_log_lines;
+static _Atomic int g_log_lines;
 static void sink(void *user, hn_log_level level, const char *text) {
     (void)user, (void)level;
     snprintf(g_log[g_log_lines++ % 8], sizeof g_log[0], "%s", text);
