@@ -68,6 +68,9 @@ void cpu_state_cap(cpu_state *cpu, hn_isa isa) {
     cpu->ew = wide ? &hn_k_elementwise_avx512 : avx2 ? &hn_k_elementwise_avx2 : &hn_k_elementwise_ref;
     cpu->rows = wide ? &hn_k_rows_avx512 : avx2 ? &hn_k_rows_avx2 : &hn_k_rows_ref;
     cpu->quant = wide ? &hn_k_quant_avx512 : avx2 ? &hn_k_quant_avx2 : &hn_k_quant_ref;
+    cpu->attention = wide   ? &hn_k_attention_avx512
+                     : avx2 ? &hn_k_attention_avx2
+                            : &hn_k_attention_ref;
     cpu->rnn = wide ? &hn_k_rnn_avx512 : avx2 ? &hn_k_rnn_avx2 : &hn_k_rnn_ref;
 }
 
@@ -213,7 +216,7 @@ static void cpu_info(hn_backend *backend, hn_backend_info *out_info) {
 // With constant dims more folds than in the file; then the fusions, the widest ones last.
 static const char *const k_passes[] = {
     "fold", "static_if", "fold", "clean", "pad", "conv_bn", "recognise", "recognise_device",
-    "qdq_move", "posts", "qdq_fuse", "device_dce", NULL,
+    "attention", "qdq_move", "posts", "qdq_fuse", "device_dce", NULL,
 };
 static hn_backend g_backend = {
     .struct_size = sizeof(hn_backend),
