@@ -95,6 +95,8 @@ static hn_status write_report(hone_error *err, const hn_optimize_options *option
         HN_FAIL(err, HONE_ERR_USAGE, "--report: the path is too long");
     join_command(&command, argc, argv);
     hone_status status = hn_optimize_report(err, options, r, hn_str_get(&command), path);
+    snprintf(path, sizeof path, "%s/report.html", folder);
+    if (status == HONE_OK) status = hn_optimize_report_html(err, options, r, hn_str_get(&command), path);
     hn_str_free(&command);
     return status;
 }
@@ -117,7 +119,7 @@ hone_status hn_cmd_optimize(hone_error *err, int argc, char **argv, int *out_exi
         {"seconds", "S", HN_OPT_F64, &o.seconds, "time for each paired measurement (2)"},
         {"only", "NAMES", HN_OPT_STR, &o.only, "strategies to try, comma-separated"},
         {"force", "NAMES", HN_OPT_STR, &o.force, "keep these strategies whatever the measurement says"},
-        {"report", "DIR", HN_OPT_STR, &report, "write report.json there"},
+        {"report", "DIR", HN_OPT_STR, &report, "write report.json and report.html there"},
         {"replay", "FILE", HN_OPT_STR, &o.replay_path, "follow the decisions of an earlier report.json"},
         {"recheck", "FILE", HN_OPT_STR, &o.recheck_path, "measure the strategies of an earlier report.json again; writes no model"},
         {"seed", "N", HN_OPT_I64, &seed, "of made inputs and intervals (0)"},
@@ -142,6 +144,7 @@ hone_status hn_cmd_optimize(hone_error *err, int argc, char **argv, int *out_exi
         HN_FAIL(err, HONE_ERR_USAGE, "--seconds must be above 0 and at most 86400");
     if (o.batch < 0) HN_FAIL(err, HONE_ERR_USAGE, "--batch must be 1 or more");
     o.model_path = path;
+    o.details = report != NULL;
     o.shapes = shapes.items;
     o.shape_count = shapes.count;
     o.seed = (uint64_t)seed;

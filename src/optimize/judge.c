@@ -31,6 +31,7 @@ const char *hn_objective_name(hn_objective objective) {
 }
 
 void hn_optimizer_progress(const hn_optimizer *o, const char *what, double share) {
+    hn_optimizer_note_memory(o);
     if (o->options->progress) o->options->progress(o->options->user, what, share);
 }
 

@@ -91,6 +91,7 @@ static hn_status run(hone_error *err, hn_optimizer *o) {
     HN_TRY(hn_gate_session(err, &o->gate, o->current, &o->current_session));
     HN_TRY(hn_optimizer_try_all(err, o));
     if (!o->recheck) HN_TRY(hn_optimizer_write(err, o));
+    if (options->details) HN_TRY(hn_optimizer_steps(err, o));
     r->decisions = json_dumps(o->decisions, JSON_INDENT(1) | JSON_SORT_KEYS);
     if (!r->decisions) HN_NOMEM(err, "recording decisions");
     return HONE_OK;
@@ -102,6 +103,7 @@ hn_status hn_optimize_run(hone_error *err, const hn_optimize_options *options,
     HN_TRY(hn_strategy_names(err, "--force", options->force));
     hn_optimize_result result = {0};
     hn_optimizer o = {.options = options, .result = &result, .decisions = json_array()};
+    o.start_ns = hn_clock_ns();
     if (options->time_limit_s > 0)
         o.deadline_ns = hn_clock_ns() + (int64_t)(options->time_limit_s * 1e9);
     hone_status status = run(err, &o);
@@ -122,6 +124,7 @@ hn_status hn_optimize_run(hone_error *err, const hn_optimize_options *options,
 
 void hn_optimize_result_free(hn_optimize_result *result) {
     hn_vec_free(&result->layers);
+    hn_vec_free(&result->memory);
     for (int i = 0; i < result->verdict_count; i++)
         hn_free(result->verdicts[i].decision);
     hn_free(result->decisions);

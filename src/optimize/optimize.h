@@ -66,6 +66,17 @@ typedef enum hn_objective {
 } hn_objective;
 const char *hn_objective_name(hn_objective objective);
 
+// A step of the result as it runs here.
+typedef struct hn_heavy_step {
+    char name[96], op[32], kernel[48];
+    double ns, flops, bytes; // of one run
+} hn_heavy_step;
+#define HN_HEAVY_STEPS 10
+
+typedef struct hn_memory_point {
+    double seconds, bytes; // since the start; of the process
+} hn_memory_point;
+
 #define HN_MAX_STRATEGIES 16
 typedef struct hn_optimize_result {
     hn_side baseline, result;
@@ -77,6 +88,11 @@ typedef struct hn_optimize_result {
     bool fresh_agrees;
     int changed;              // --recheck: verdicts that changed
     HN_VEC(hn_layer) layers;
+    HN_VEC(hn_memory_point) memory;
+    hn_heavy_step steps[HN_HEAVY_STEPS]; // by falling time; asked for with details
+    int step_count;
+    double steps_ns;               // of all steps together
+    double peak_flops, peak_bytes; // a second, measured; NaN: unknown
     char model_sha256[65];
     int model_opset, model_nodes;
     int64_t model_params;
@@ -100,6 +116,7 @@ typedef struct hn_optimize_options {
     hn_objective objective;
     double time_limit_s;      // 0: none; the best so far is written
     const char *recheck_path; // report.json whose strategies are measured again; nothing is written
+    bool details;             // steps, ceilings: for the page
     const char *hone_path;    // the command, for measuring in fresh processes; NULL: not done
     const char *force;        // kept whatever the measurement says (the verdict is still printed)
     // Called with a share in 0..1; may be NULL.
@@ -114,4 +131,8 @@ void hn_optimize_result_free(hn_optimize_result *result);
 hn_status hn_optimize_report(hone_error *err, const hn_optimize_options *options,
                              const hn_optimize_result *result, const char *command,
                              const char *path);
+// The same as a page that stands alone.
+hn_status hn_optimize_report_html(hone_error *err, const hn_optimize_options *options,
+                                  const hn_optimize_result *result, const char *command,
+                                  const char *path);
 #endif

@@ -110,6 +110,7 @@ typedef struct hn_optimizer {
     bool recheck;                  // the decisions are followed, but measured and judged again
     json_t *decisions;             // array being built
     int64_t deadline_ns;           // 0: none
+    int64_t start_ns;
     hn_pair given;                 // a strategy's own measurement, where the gate's would not fit
     bool has_given;
 } hn_optimizer;
@@ -145,6 +146,10 @@ bool hn_strategy_listed(const char *list, const char *name);
 int64_t hn_session_bytes(const hn_session *session); // weights, slab, prepacked
 void hn_side_fill(const hn_gate *gate, const hn_latency *latency, const hn_session *session,
                   hn_side *out);
+
+// ---- steps.c ------------------------------------------------------------------------------------
+void hn_optimizer_note_memory(const hn_optimizer *o);        // a point of result->memory
+hn_status hn_optimizer_steps(hone_error *err, hn_optimizer *o); // the heaviest steps, ceilings
 
 // ---- output.c -----------------------------------------------------------------------------------
 // Writes the result under a temporary name, confirms it, gives it its name.

@@ -39,6 +39,13 @@ cmp "$dir/a.onnx" "$dir/b.onnx" || fail "the replayed model differs"
 "$HONE" inspect "$dir/a.onnx" | grep -q QuantizeLinear || fail "no QuantizeLinear in the output"
 [ "$(stat -c %s "$dir/a.onnx")" -lt $(( $(stat -c %s "$model") / 3 )) ] || fail "the int8 file is not much smaller"
 
+# The page stands alone and shows what the report says.
+page=$dir/r/report.html
+for word in 'Before and after' 'Strategies' 'Precision by layer' 'heaviest steps' '--replay report.json' '<svg'; do
+    grep -q -- "$word" "$page" || fail "report.html lacks '$word'"
+done
+! grep -Eq '<script|src=|href=|url\(' "$page" || fail "report.html fetches something"
+
 # The chain was measured again by a process of its own, and a recheck of the report measures once more.
 jq -e '.fresh.pairs >= 7' "$dir/r/report.json" >/dev/null || fail "no fresh process"
 "$HONE" optimize "$model" --recheck "$dir/r/report.json" --data "$dir/data.npz" --seconds 0.2 --threads 1 --batch 16 --budget 50 >"$dir/out" 2>&1
@@ -100,6 +107,16 @@ for name, labels in {"beyond": npy("<i8", (1,), struct.pack("<q", 10)), "below":
         z.writestr("image.npy", npy("<f4", (1, 1, 28, 28), bytes(784 * 4)))
         z.writestr("labels.npy", labels)
 PY
+
+# collect: real inputs of runs add up to calibration data; made ones are refused.
+"$HONE" collect "$model" -o "$dir/calib.npz" --data "$dir/data.npz" --most 3 >"$dir/out" 2>&1 || fail "collect: $(cat "$dir/out")"
+grep -q "^3 rows in" "$dir/out" || fail "collect: $(cat "$dir/out")"
+"$HONE" collect "$model" -o "$dir/calib.npz" --data "$dir/data.npz" --most 5 --batch 2 >"$dir/out" 2>&1 || fail "collect again: $(cat "$dir/out")"
+grep -q "^5 rows in" "$dir/out" || fail "collect does not add up: $(cat "$dir/out")"
+"$HONE" run "$model" --data "$dir/calib.npz" >"$dir/out" 2>&1 || fail "collected data do not run: $(cat "$dir/out")"
+grep -q "^5 samples" "$dir/out" || fail "collected data: $(cat "$dir/out")"
+"$HONE" collect "$model" -o "$dir/none.npz" >/dev/null 2>&1
+[ $? = 2 ] || fail "collect takes made inputs"
 
 # Errors: right status, one sentence, no output file.
 expect() { # status, then arguments
