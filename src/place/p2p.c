@@ -17,6 +17,7 @@
 #define TIMEOUT_S      20.0
 #define START_TIMES    6   // a driver without persistence wakes eight cards in up to a minute
 #define SLOW_SHARE     0.5 // of the link's class: less is no measuring error
+#define COPY_START_S   5e-6 // what a copy costs before its first byte; 4 us between two H200 over 18 NVLinks
 #define END_WAIT_MS    3000
 
 static const char *const k_steps[P2P_STEPS] = {
@@ -112,6 +113,11 @@ static double pcie_scale(const hn_place_gpu *a, const hn_place_gpu *b) {
     return least;
 }
 
+// What a copy of this size can reach: small ones are all start, which says nothing about the link.
+static double reachable_gbs(double ceiling_gbs, int64_t bytes) {
+    return (double)bytes / ((double)bytes / ceiling_gbs + COPY_START_S * 1e9);
+}
+
 static void judge(const hn_place_machine *machine, hn_p2p_report *report, hn_p2p_pair *pair) {
     bool nvlink = false;
     pair->ceiling_gbs = -1;
@@ -129,7 +135,7 @@ static void judge(const hn_place_machine *machine, hn_p2p_report *report, hn_p2p
     }
     if (pair->verdict == HN_P2P_OK && !pair->access) pair->verdict = HN_P2P_NO_ACCESS;
     if (pair->verdict == HN_P2P_OK && pair->ceiling_gbs > 0 && pair->gbs >= 0 &&
-        pair->gbs < SLOW_SHARE * pair->ceiling_gbs)
+        pair->gbs < SLOW_SHARE * reachable_gbs(pair->ceiling_gbs, report->bytes))
         pair->verdict = HN_P2P_SLOW;
     report->fault |= pair->verdict > HN_P2P_NO_ACCESS || (pair->verdict == HN_P2P_NO_ACCESS && nvlink);
 }

@@ -13,7 +13,7 @@
 typedef enum hn_p2p_verdict {
     HN_P2P_OK,
     HN_P2P_NO_ACCESS, // the driver allows none: data was staged through the host, and arrived
-    HN_P2P_SLOW,      // right, and far below what the link gives
+    HN_P2P_SLOW,      // right, and far below what the link gives to copies of this size
     HN_P2P_FAILED,    // the driver refused or lost a call
     HN_P2P_CORRUPT,   // other bytes arrived than were sent
     HN_P2P_STALLED,   // did not end in time

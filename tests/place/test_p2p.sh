@@ -47,7 +47,9 @@ run cards=3,slow=2-0,gbs=9 1 --json --topo "$dir/topo.txt"
 is '[.pairs[] | select(.verdict == "slow")] | map([.from, .to]) | contains([[2,0]])'
 run gbs=150 0 --json --topo "$dir/nv.txt" # of 200
 is 'all(.pairs[]; .verdict == "ok" and .ceiling_gbs == 200)'
-run gbs=90 1 --topo "$dir/nv.txt"
+run gbs=90 0 --json --topo "$dir/nv.txt" # of 102 that copies of 1 MiB can reach
+is 'all(.pairs[]; .verdict == "ok")'
+run gbs=90 1 --mib 64 --topo "$dir/nv.txt"
 grep -q 'GPU0 to GPU1: 90.0 GB/s, 45 % of the 200 GB/s that NV8 gives' "$dir/out" || fail "slow in words"
 
 # A lost context or a dead process: that pair has failed, the others are tested.
