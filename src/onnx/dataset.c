@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Data sets and made inputs: see dataset.h.
+#include "base/rng.h"
 #include "onnx/dataset.h"
 #include <dirent.h>
 #include <math.h>
@@ -415,19 +416,6 @@ hn_status hn_inputs_shapes(hone_error *err, const hn_module *module, const char 
     return HONE_OK;
 }
 
-static uint64_t next_random(uint64_t *state) { // splitmix64
-    uint64_t z = *state += 0x9e3779b97f4a7c15ull;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebull;
-    return z ^ z >> 31;
-}
-
-static double next_normal(uint64_t *state) { // Box and Muller
-    double u = ((double)(next_random(state) >> 11) + 0.5) / 9007199254740992.0;
-    double v = (double)(next_random(state) >> 11) / 9007199254740992.0;
-    return sqrt(-2 * log(u)) * cos(6.283185307179586 * v);
-}
-
 hn_status hn_inputs_random(hone_error *err, const hn_module *module, const hn_shape *shapes,
                            uint64_t seed, hn_tensor *out_inputs) {
     int count = input_count(module);
@@ -441,15 +429,15 @@ hn_status hn_inputs_random(hone_error *err, const hn_module *module, const hn_sh
                 hn_tensor_free(&out_inputs[k]);
             return status;
         }
-        uint64_t state = seed * 1000003 + (uint64_t)i;
+        hn_rng rng = hn_rng_seed(seed * 1000003 + (uint64_t)i);
         int64_t elements = hn_tensor_count(&out_inputs[i]);
         for (int64_t e = 0; e < elements; e++) {
             if (dtype == HN_F32)
-                ((float *)out_inputs[i].data)[e] = (float)next_normal(&state);
+                ((float *)out_inputs[i].data)[e] = (float)hn_rng_normal(&rng);
             else if (hn_dtype_is_float(dtype))
-                hn_tensor_set_f64(&out_inputs[i], e, next_normal(&state));
+                hn_tensor_set_f64(&out_inputs[i], e, hn_rng_normal(&rng));
             else
-                hn_tensor_set_i64(&out_inputs[i], e, (int64_t)(next_random(&state) & 1));
+                hn_tensor_set_i64(&out_inputs[i], e, (int64_t)(hn_rng_next(&rng) & 1));
         }
     }
     return HONE_OK;

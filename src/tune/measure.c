@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Measuring: see measure.h.
 #include "tune/measure.h"
+#include "base/rng.h"
 #include <math.h>
 #include <stdlib.h>
 
@@ -26,13 +27,6 @@ double hn_quantile(double *values, int count, double q) {
 
 double hn_median(double *values, int count) { return hn_quantile(values, count, 0.5); }
 
-static uint64_t next_random(uint64_t *state) { // splitmix64
-    uint64_t z = *state += 0x9e3779b97f4a7c15ull;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebull;
-    return z ^ z >> 31;
-}
-
 void hn_bootstrap_median(const double *values, int count, uint64_t seed, double out_ci[2]) {
     enum { ROUNDS = 1000 };
     double medians[ROUNDS];
@@ -42,9 +36,10 @@ void hn_bootstrap_median(const double *values, int count, uint64_t seed, double 
         hn_free(draw);
         return;
     }
+    hn_rng rng = hn_rng_seed(seed);
     for (int r = 0; r < ROUNDS; r++) {
         for (int i = 0; i < count; i++)
-            draw[i] = values[next_random(&seed) % (uint64_t)count];
+            draw[i] = values[hn_rng_next(&rng) % (uint64_t)count];
         medians[r] = hn_median(draw, count);
     }
     hn_free(draw);
