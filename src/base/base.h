@@ -13,6 +13,7 @@
 #include "base/arena.h"
 #include "base/vec.h"
 #include "base/str.h"
+#include "base/text.h"
 #include "base/log.h"
 #include "base/clock.h"
 #include "base/digest.h"

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The error record: see error.h.
+// The error record: see error.h. Sentences name things from files, so they are cleaned as they are
+// recorded: whoever prints a record prints one harmless line.
 #include "base/error.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/text.h"
 
 const char *hone_status_name(hone_status status) {
     switch (status) {
@@ -52,17 +54,19 @@ hone_status hn_error_set(hone_error *err, hone_status status, int vendor_code, c
     err->file = file;
     err->line = line;
     err->frame_count = 0;
-    memcpy(err->text, text, sizeof text);
+    hn_text_clean(err->text, sizeof err->text, text, strlen(text), HN_CLEAN_LINE);
     return status;
 }
 
 void hn_error_frame(hone_error *err, const char *fmt, ...) {
     if (!err || err->frame_count >= HONE_ERROR_FRAMES) return;
+    char text[HONE_ERROR_FRAME_BYTES];
     va_list args;
     va_start(args, fmt);
-    vsnprintf(err->frames[err->frame_count], HONE_ERROR_FRAME_BYTES, fmt, args);
+    vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    err->frame_count++;
+    hn_text_clean(err->frames[err->frame_count++], HONE_ERROR_FRAME_BYTES, text, strlen(text),
+                  HN_CLEAN_LINE);
 }
 
 void hn_error_merge(hone_error *dst, const hone_error *src) {

@@ -2,6 +2,7 @@
 // Pages that stand alone: see html.h.
 #include "base/html.h"
 #include <string.h>
+#include "base/text.h"
 
 // Colours c0 to c7 are told apart by lightness too; both sets hold 3:1 against their ground.
 static const char k_style[] =
@@ -54,20 +55,10 @@ static const char k_style[] =
     ".tile b{font-size:1.1rem}.area{height:128px;margin-left:36px}.x.odd{display:none}th,td{padding:5px 8px}}"
     "@media print{body{background:#fff}.fig,.tile,.rem{break-inside:avoid}}";
 
-// Length of the UTF-8 sequence at `at`, 0 if it is none.
-static size_t sequence(const unsigned char *at) {
-    size_t length = at[0] < 0x80 ? 1 : at[0] >= 0xc2 && at[0] < 0xe0 ? 2 : (at[0] & 0xf0) == 0xe0 ? 3
-                    : at[0] >= 0xf0 && at[0] < 0xf5 ? 4 : 0;
-    for (size_t i = 1; i < length; i++)
-        if ((at[i] & 0xc0) != 0x80) return 0;
-    if (length == 3 && ((at[0] == 0xe0 && at[1] < 0xa0) || (at[0] == 0xed && at[1] >= 0xa0))) return 0;
-    if (length == 4 && ((at[0] == 0xf0 && at[1] < 0x90) || (at[0] == 0xf4 && at[1] >= 0x90))) return 0;
-    return length;
-}
-
 void hn_html_escape(hn_str *out, const char *text) {
+    size_t left = strlen(text);
     for (const unsigned char *at = (const unsigned char *)text; *at;) {
-        size_t length = sequence(at);
+        size_t length = hn_utf8_length((const char *)at, left);
         if (*at == '<') hn_str_append(out, "&lt;");
         else if (*at == '>') hn_str_append(out, "&gt;");
         else if (*at == '&') hn_str_append(out, "&amp;");
@@ -77,6 +68,7 @@ void hn_html_escape(hn_str *out, const char *text) {
         else if (length) hn_str_append_n(out, (const char *)at, length);
         else hn_str_append(out, "\xef\xbf\xbd");
         at += length ? length : 1;
+        left -= length ? length : 1;
     }
 }
 

@@ -4,6 +4,8 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <string.h>
+#include "base/text.h"
 
 static hn_log_sink g_sink;
 static void *g_user;
@@ -22,5 +24,7 @@ void hn_log(hn_log_level level, const char *fmt, ...) {
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    g_sink(g_user, level, text);
+    char clean[sizeof text];
+    hn_text_clean(clean, sizeof clean, text, strlen(text), HN_CLEAN_LINE);
+    g_sink(g_user, level, clean);
 }

@@ -2,6 +2,7 @@
 // The command line: one file a command, no logic of its own.
 #ifndef HN_CLI_H
 #define HN_CLI_H
+#include <jansson.h>
 #include "base/base.h"
 #include "config/config.h"
 
@@ -27,6 +28,13 @@ hn_status hn_cli_parse(hone_error *err, int argc, char **argv, const hn_option *
                        int *out_positional_count);
 
 const char *hn_cli_version(void);
+// The only ways to standard output (print.c): text from outside is cleaned. printf ends lines where the
+// format does, put where the text does.
+void hn_cli_printf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+void hn_cli_put(const char *text);
+// A JSON document, given up here; a NULL root is an error.
+hn_status hn_cli_json(hone_error *err, json_t *root);
+json_t *hn_cli_json_text(const char *text); // bytes that are not UTF-8 are written out
 
 // A progress bar on stderr, drawn only when stderr is a terminal. total <= 0: a counter.
 void hn_cli_progress(const char *what, double done, double total);

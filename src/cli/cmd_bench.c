@@ -76,17 +76,17 @@ static void print_side(const char *name, const hn_cli_model *m, const hn_latency
     hn_session_stats stats;
     char a[32], b[32], d[32];
     hn_session_get_stats(m->session, &stats);
-    printf("%s\n", name);
-    printf("  latency      p50 %.4f ms, p90 %.4f, p99 %.4f (%lld calls)\n", l->p50_ms, l->p90_ms,
-           l->p99_ms, (long long)l->calls);
-    printf("  throughput   %.1f /s\n", rows_per_call(m) * 1e3 / l->p50_ms);
-    printf("  memory       weights %s, prepacked %s, slab %s\n",
-           hn_cli_bytes(a, sizeof a, (double)stats.weight_bytes),
-           hn_cli_bytes(b, sizeof b, (double)stats.prepacked_bytes),
-           hn_cli_bytes(d, sizeof d, (double)stats.slab_bytes));
-    printf("  start        load %.2f ms, first run %.2f ms\n", c->load_ms, c->first_ms);
-    printf("  steps        %d (%d layout changes, %d on the reference path)\n", stats.steps,
-           stats.reorder_steps, stats.reference_steps);
+    hn_cli_printf("%s\n", name);
+    hn_cli_printf("  latency      p50 %.4f ms, p90 %.4f, p99 %.4f (%lld calls)\n", l->p50_ms,
+                  l->p90_ms, l->p99_ms, (long long)l->calls);
+    hn_cli_printf("  throughput   %.1f /s\n", rows_per_call(m) * 1e3 / l->p50_ms);
+    hn_cli_printf("  memory       weights %s, prepacked %s, slab %s\n",
+                  hn_cli_bytes(a, sizeof a, (double)stats.weight_bytes),
+                  hn_cli_bytes(b, sizeof b, (double)stats.prepacked_bytes),
+                  hn_cli_bytes(d, sizeof d, (double)stats.slab_bytes));
+    hn_cli_printf("  start        load %.2f ms, first run %.2f ms\n", c->load_ms, c->first_ms);
+    hn_cli_printf("  steps        %d (%d layout changes, %d on the reference path)\n", stats.steps,
+                  stats.reorder_steps, stats.reference_steps);
 }
 
 static int by_time(const void *a, const void *b) {
@@ -94,24 +94,53 @@ static int by_time(const void *a, const void *b) {
     return x < y ? 1 : x > y ? -1 : 0;
 }
 
-static hn_status print_profile(hone_error *err, hn_cli_model *m) {
+// The steps, slowest first, in an array of the caller's; NULL when out of memory.
+static hn_step_info *sorted_steps(hn_cli_model *m, int *out_count, double *out_total_ns) {
     int count = hn_session_steps(m->session, NULL, 0);
     hn_step_info *steps = hn_calloc((size_t)count + 1, sizeof *steps);
-    if (!steps) HN_NOMEM(err, "listing steps");
+    if (!steps) return NULL;
     hn_session_steps(m->session, steps, count);
-    double total = 0;
+    *out_total_ns = 0;
     for (int i = 0; i < count; i++)
-        total += steps[i].runs ? steps[i].total_ns / (double)steps[i].runs : 0;
+        *out_total_ns += steps[i].runs ? steps[i].total_ns / (double)steps[i].runs : 0;
     qsort(steps, (size_t)count, sizeof *steps, by_time);
-    printf("%-20s %-28s %10s %6s %9s %9s  %s\n", "op", "kernel", "us", "%", "GFLOP/s", "GB/s",
-           "node");
+    *out_count = count;
+    return steps;
+}
+
+static json_t *profile_json(hn_cli_model *m) {
+    int count;
+    double total;
+    hn_step_info *steps = sorted_steps(m, &count, &total);
+    json_t *list = steps ? json_array() : NULL;
+    for (int i = 0; steps && i < count; i++) {
+        const hn_step_info *s = &steps[i];
+        if (!s->runs) continue;
+        double us = s->total_ns / (double)s->runs / 1e3;
+        json_array_append_new(list,
+                              json_pack("{s:s,s:s,s:o,s:f,s:f,s:f,s:f}", "op", s->op_type, "kernel",
+                                        s->variant, "node", hn_cli_json_text(s->name), "us", us,
+                                        "share", 1e3 * us / total, "flops", s->cost.flops, "bytes",
+                                        s->cost.read_bytes + s->cost.write_bytes));
+    }
+    hn_free(steps);
+    return list;
+}
+
+static hn_status print_profile(hone_error *err, hn_cli_model *m) {
+    int count;
+    double total;
+    hn_step_info *steps = sorted_steps(m, &count, &total);
+    if (!steps) HN_NOMEM(err, "listing steps");
+    hn_cli_printf("%-20s %-28s %10s %6s %9s %9s  %s\n", "op", "kernel", "us", "%", "GFLOP/s",
+                  "GB/s", "node");
     for (int i = 0; i < count && i < 40; i++) {
         const hn_step_info *s = &steps[i];
         if (!s->runs) continue;
         double ns = s->total_ns / (double)s->runs;
-        printf("%-20s %-28s %10.2f %6.1f %9.1f %9.1f  %.40s\n", s->op_type, s->variant, ns / 1e3,
-               100 * ns / total, s->cost.flops / ns,
-               (s->cost.read_bytes + s->cost.write_bytes) / ns, s->name);
+        hn_cli_printf("%-20s %-28s %10.2f %6.1f %9.1f %9.1f  %.40s\n", s->op_type, s->variant,
+                      ns / 1e3, 100 * ns / total, s->cost.flops / ns,
+                      (s->cost.read_bytes + s->cost.write_bytes) / ns, s->name);
     }
     hn_free(steps);
     return HONE_OK;
@@ -126,14 +155,37 @@ static hn_status bench_one(hone_error *err, bench_args *a, const char *path) {
     HN_TRY(hn_measure_one(err, run_once, &a->model, &options, &latency));
     if (a->json) {
         json_t *root = side_json(&a->model, &latency, &start);
-        add_memory(root);
-        json_dumpf(root, stdout, JSON_INDENT(2));
-        printf("\n");
-        json_decref(root);
-    } else {
-        print_side(path, &a->model, &latency, &start);
+        if (root) add_memory(root);
+        if (root && a->profile) json_object_set_new(root, "profile", profile_json(&a->model));
+        return hn_cli_json(err, root);
     }
+    print_side(path, &a->model, &latency, &start);
     return a->profile ? print_profile(err, &a->model) : HONE_OK;
+}
+
+// What keeps two models from being given the same inputs, as a sentence; empty where nothing does.
+static void compare_inputs(const hn_cli_model *a, const hn_cli_model *b, char *out, size_t size) {
+    *out = '\0';
+    if (a->input_count != b->input_count) {
+        snprintf(out, size, "they have %d and %d inputs", a->input_count, b->input_count);
+        return;
+    }
+    for (int i = 0; i < a->input_count && !*out; i++) {
+        const char *x = a->module->main->inputs.data[i]->name,
+                   *y = b->module->main->inputs.data[i]->name;
+        const hn_tensor *s = &a->inputs[i], *t = &b->inputs[i];
+        hn_str shapes[2] = {{0}, {0}};
+        hn_shape_print(&shapes[0], &s->shape);
+        hn_shape_print(&shapes[1], &t->shape);
+        if (strcmp(x, y) != 0)
+            snprintf(out, size, "input %d is '%.80s' in one and '%.80s' in the other", i, x, y);
+        else if (s->dtype != t->dtype || !hn_shape_equal(&s->shape, &t->shape))
+            snprintf(out, size, "input '%.80s' is %s%s in one and %s%s in the other", x,
+                     hn_dtype_name(s->dtype), hn_str_get(&shapes[0]), hn_dtype_name(t->dtype),
+                     hn_str_get(&shapes[1]));
+        hn_str_free(&shapes[0]);
+        hn_str_free(&shapes[1]);
+    }
 }
 
 static hn_status bench_pair(hone_error *err, bench_args *a, const char *path) {
@@ -143,21 +195,26 @@ static hn_status bench_pair(hone_error *err, bench_args *a, const char *path) {
     a->other = a->model;
     HN_TRY(open_timed(err, &a->model, path, false, &start[0]));
     HN_TRY(open_timed(err, &a->other, a->vs, false, &start[1]));
+    char differences[512];
+    compare_inputs(&a->model, &a->other, differences, sizeof differences);
+    if (*differences)
+        hn_log(HN_LOG_WARN, "'%s' and '%s' are not given the same work: %s", path, a->vs,
+               differences);
     HN_TRY(hn_measure_pair(err, run_once, &a->model, run_once, &a->other, &options, &pair));
     if (a->json) {
         json_t *root =
             json_pack("{s:o,s:o,s:f,s:[f,f],s:i}", "a", side_json(&a->model, &pair.a, &start[0]),
                       "b", side_json(&a->other, &pair.b, &start[1]), "speedup", pair.speedup,
                       "speedup_ci", pair.speedup_ci[0], pair.speedup_ci[1], "pairs", pair.pairs);
-        json_dumpf(root, stdout, JSON_INDENT(2));
-        printf("\n");
-        json_decref(root);
-        return HONE_OK;
+        if (root)
+            json_object_set_new(root, "differences",
+                                *differences ? hn_cli_json_text(differences) : json_null());
+        return hn_cli_json(err, root);
     }
     print_side(path, &a->model, &pair.a, &start[0]);
     print_side(a->vs, &a->other, &pair.b, &start[1]);
-    printf("%s is %.3f x as fast [%.3f, %.3f] (%d interleaved pairs)\n", a->vs, pair.speedup,
-           pair.speedup_ci[0], pair.speedup_ci[1], pair.pairs);
+    hn_cli_printf("%s is %.3f x as fast [%.3f, %.3f] (%d interleaved pairs)\n", a->vs, pair.speedup,
+                  pair.speedup_ci[0], pair.speedup_ci[1], pair.pairs);
     return HONE_OK;
 }
 

@@ -8,9 +8,10 @@
 #include <sys/stat.h>
 
 typedef struct check_args {
-    bool reference, verbose;
+    bool reference, verbose, json;
     const char *device;
     int passed, failed, skipped;
+    json_t *models; // with --json
 } check_args;
 
 static hn_status compare_sample(hone_error *err, hn_cli_model *m, int64_t sample) {
@@ -37,7 +38,8 @@ static bool is_random(const hn_graph *graph) {
     for (const hn_node *node = graph->first; node; node = node->next) {
         if (hn_op_has(node->op, HN_T_RANDOM)) return true;
         for (int i = 0; i < node->attr_count; i++)
-            if (node->attrs[i].type == HN_ATTR_GRAPH && is_random(node->attrs[i].graph)) return true;
+            if (node->attrs[i].type == HN_ATTR_GRAPH && is_random(node->attrs[i].graph))
+                return true;
     }
     return false;
 }
@@ -73,10 +75,18 @@ static void check_folder(check_args *a, const char *folder, const char *model_pa
         a->failed++;
         what = "FAILED";
     }
-    if (status == HONE_OK && !a->verbose) return;
-    if (status == HONE_ERR_UNSUPPORTED && !a->verbose) return;
-    printf("%s %s%s%s\n", what, folder, status == HONE_OK ? "" : ": ",
-           status == HONE_OK ? "" : hone_error_format(&err, text, sizeof text));
+    const char *why = status == HONE_OK ? NULL : hone_error_format(&err, text, sizeof text);
+    if (a->json) {
+        json_array_append_new(
+            a->models, json_pack("{s:o,s:s,s:o}", "folder", hn_cli_json_text(folder), "verdict",
+                                 status == HONE_ERR_UNSUPPORTED ? "skipped"
+                                 : status == HONE_OK            ? "passed"
+                                                                : "failed",
+                                 "reason", why ? hn_cli_json_text(why) : json_null()));
+        return;
+    }
+    if (!a->verbose && (status == HONE_OK || status == HONE_ERR_UNSUPPORTED)) return;
+    hn_cli_printf("%s %s%s%s\n", what, folder, why ? ": " : "", why ? why : "");
 }
 
 static int by_name(const void *a, const void *b) {
@@ -87,7 +97,8 @@ static hn_status walk(hone_error *err, check_args *a, const char *folder, int de
     char path[4096];
     struct stat info;
     DIR *dir = opendir(folder);
-    if (!dir) HN_FAIL(err, HONE_ERR_INPUT, "cannot read the folder '%s': %s", folder, strerror(errno));
+    if (!dir)
+        HN_FAIL(err, HONE_ERR_INPUT, "cannot read the folder '%s': %s", folder, strerror(errno));
     hn_arena arena = {0};
     HN_VEC(char *) folders = {0};
     bool has_data = false;
@@ -120,16 +131,26 @@ hone_status hn_cmd_check(hone_error *err, int argc, char **argv, int *out_exit) 
     const hn_option options[] = {
         {"device", "NAME", HN_OPT_STR, &a.device, "cpu (default here)"},
         {"reference", NULL, HN_OPT_FLAG, &a.reference, "run the plain C references only"},
+        {"json", NULL, HN_OPT_FLAG, &a.json, "print JSON with every folder's verdict"},
         {"verbose", NULL, HN_OPT_FLAG, &a.verbose, "list what passed and what was skipped too"},
     };
     const char *folders[256];
     int count;
     HN_TRY(hn_cli_parse(err, argc, argv, options, HN_COUNT_OF(options), folders, 256, &count));
     if (!count) HN_FAIL(err, HONE_ERR_USAGE, "check needs at least one DIR");
-    for (int i = 0; i < count; i++)
-        HN_TRY(walk(err, &a, folders[i], 0));
-    printf("%d passed, %d failed, %d skipped\n", a.passed, a.failed, a.skipped);
-    if (a.passed + a.failed + a.skipped == 0)
-        HN_FAIL(err, HONE_ERR_INPUT, "no model.onnx with test_data_set_N folders was found");
+    a.models = a.json ? json_array() : NULL;
+    hone_status status = HONE_OK;
+    for (int i = 0; i < count && status == HONE_OK; i++)
+        status = walk(err, &a, folders[i], 0);
+    bool none = a.passed + a.failed + a.skipped == 0;
+    if (status == HONE_OK && none)
+        status =
+            HN_SET(err, HONE_ERR_INPUT, "no model.onnx with test_data_set_N folders was found");
+    if (a.json && status == HONE_OK)
+        status = hn_cli_json(err, json_pack("{s:i,s:i,s:i,s:O}", "passed", a.passed, "failed",
+                                            a.failed, "skipped", a.skipped, "models", a.models));
+    json_decref(a.models);
+    HN_TRY(status);
+    if (!a.json) hn_cli_printf("%d passed, %d failed, %d skipped\n", a.passed, a.failed, a.skipped);
     return a.failed ? HONE_ERR_CHECK : HONE_OK;
 }

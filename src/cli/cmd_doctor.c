@@ -69,7 +69,7 @@ hone_status hn_cmd_doctor(hone_error *err, int argc, char **argv, int *out_exit)
     hn_str text = {0};
     if (config) {
         hn_config_dump(&text);
-        printf("%s", hn_str_get(&text));
+        hn_cli_put(hn_str_get(&text));
         hn_str_free(&text);
         return HONE_OK;
     }
@@ -78,7 +78,7 @@ hone_status hn_cmd_doctor(hone_error *err, int argc, char **argv, int *out_exit)
     HN_TRY(hn_doctor_run(err, &run, &doctor));
     json ? hn_doctor_json(&text, &doctor) : hn_doctor_text(&text, &doctor);
     bool fault = hn_doctor_has_fault(&doctor), failed = text.failed;
-    if (!failed) printf("%s", hn_str_get(&text));
+    if (!failed) hn_cli_put(hn_str_get(&text));
     hn_str_free(&text);
     hn_doctor_free(&doctor);
     if (failed) HN_NOMEM(err, "doctor");

@@ -84,7 +84,7 @@ static hone_status print_once(hone_error *err, setup *s) {
     hn_str text = {0};
     hn_sampler_wait(s->sampler, 5000);
     hone_status status = hn_page_render(err, s->page, s->openmetrics ? HN_PAGE_OPENMETRICS : HN_PAGE_TEXT, &text);
-    if (status == HONE_OK) fwrite(text.data, 1, text.length, stdout);
+    if (status == HONE_OK) hn_cli_put(hn_str_get(&text));
     hn_str_free(&text);
     return status;
 }

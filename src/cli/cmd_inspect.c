@@ -117,7 +117,7 @@ static void print_values(const char *what, const hn_module *module, hn_value *co
             hn_str_free(&text);
             print_type(&text, module->dims, &declared[i]);
         }
-        printf("%-11s %-28s %s\n", i ? "" : what, values[i]->name, hn_str_get(&text));
+        hn_cli_printf("%-11s %-28s %s\n", i ? "" : what, values[i]->name, hn_str_get(&text));
         hn_str_free(&text);
     }
 }
@@ -132,67 +132,67 @@ static void print_row(const inspect_args *a, const hn_inspect_row *row) {
     snprintf(name, sizeof name, "%s%s%s%s", row->domain, *row->domain ? "." : "", row->op_type,
              row->known ? "" : " (not supported)");
     double moved = row->read_bytes + row->write_bytes;
-    printf("  %-26s %6lld", name, (long long)row->nodes);
+    hn_cli_printf("  %-26s %6lld", name, (long long)row->nodes);
     if (!a->found.costed || row->uncosted == row->nodes) {
-        printf("%s\n", a->found.costed ? "   cost unknown" : "");
+        hn_cli_printf("%s\n", a->found.costed ? "   cost unknown" : "");
         return;
     }
-    printf(" %10s %11s", amount(flops, sizeof flops, row->flops),
+    hn_cli_printf(" %10s %11s", amount(flops, sizeof flops, row->flops),
            hn_cli_bytes(bytes, sizeof bytes, moved));
     if (moved > 0)
-        printf(" %9.2f", row->flops / moved);
+        hn_cli_printf(" %9.2f", row->flops / moved);
     else
-        printf(" %9s", "-");
+        hn_cli_printf(" %9s", "-");
     double total = a->found.total.time;
-    printf(" %5.1f %%  %s", total > 0 ? 100 * row->time / total : 0, bound_of(row));
-    if (row->uncosted) printf("; %lld nodes' cost unknown", (long long)row->uncosted);
-    printf("\n");
+    hn_cli_printf(" %5.1f %%  %s", total > 0 ? 100 * row->time / total : 0, bound_of(row));
+    if (row->uncosted) hn_cli_printf("; %lld nodes' cost unknown", (long long)row->uncosted);
+    hn_cli_printf("\n");
 }
 
 static void print_text(const inspect_args *a) {
     const hn_module *m = a->module;
     const hn_inspection *f = &a->found;
     char bytes[32], count[32];
-    printf("%-11s %s\n", "model", a->path);
-    printf("%-11s IR %lld", "file", (long long)m->ir_version);
+    hn_cli_printf("%-11s %s\n", "model", a->path);
+    hn_cli_printf("%-11s IR %lld", "file", (long long)m->ir_version);
     for (size_t i = 0; i < m->opsets.count; i++)
-        printf(", %s opset %d", *m->opsets.data[i].domain ? m->opsets.data[i].domain : "standard",
+        hn_cli_printf(", %s opset %d", *m->opsets.data[i].domain ? m->opsets.data[i].domain : "standard",
                m->opsets.data[i].version);
-    if (*m->producer_name) printf(", by %s %s", m->producer_name, m->producer_version);
-    printf("\n");
+    if (*m->producer_name) hn_cli_printf(", by %s %s", m->producer_name, m->producer_version);
+    hn_cli_printf("\n");
     print_values("inputs", m, m->main->inputs.data, m->main->inputs.count, NULL, 0);
     if (m->main->overridables.count)
-        printf("%-11s %zu weights may also be given as inputs\n", "", m->main->overridables.count);
+        hn_cli_printf("%-11s %zu weights may also be given as inputs\n", "", m->main->overridables.count);
     print_values("outputs", m, m->main->outputs.data, m->main->outputs.count,
                  m->main->declared.data, m->main->declared.count);
-    printf("%-11s %s in %s\n", "parameters", amount(count, sizeof count, (double)f->parameters),
+    hn_cli_printf("%-11s %s in %s\n", "parameters", amount(count, sizeof count, (double)f->parameters),
            hn_cli_bytes(bytes, sizeof bytes, f->weight_bytes));
-    printf("%-11s %lld in %lld graph%s\n", "nodes", (long long)f->total.nodes, (long long)f->graphs,
+    hn_cli_printf("%-11s %lld in %lld graph%s\n", "nodes", (long long)f->total.nodes, (long long)f->graphs,
            f->graphs == 1 ? "" : "s");
-    if (a->assumption.length) printf("%-11s %s\n", "assuming", hn_str_get(&a->assumption));
-    if (*a->unbound) printf("%-11s unknown: %s\n", "costs", a->unbound);
-    printf("\n  %-26s %6s", "operator", "nodes");
-    if (f->costed) printf(" %10s %11s %9s %7s  bound by", "FLOP", "moved", "FLOP/byte", "time");
-    printf("\n");
+    if (a->assumption.length) hn_cli_printf("%-11s %s\n", "assuming", hn_str_get(&a->assumption));
+    if (*a->unbound) hn_cli_printf("%-11s unknown: %s\n", "costs", a->unbound);
+    hn_cli_printf("\n  %-26s %6s", "operator", "nodes");
+    if (f->costed) hn_cli_printf(" %10s %11s %9s %7s  bound by", "FLOP", "moved", "FLOP/byte", "time");
+    hn_cli_printf("\n");
     for (size_t i = 0; i < f->rows.count; i++)
         print_row(a, &f->rows.data[i]);
     print_row(a, &f->total);
     if (f->costed)
-        printf("\ntime and bound: each node alone, no cache kept between nodes, on a machine that "
+        hn_cli_printf("\ntime and bound: each node alone, no cache kept between nodes, on a machine that "
                "does\n"
                "%.4g FLOP in the time it moves a byte (--balance).%s%s\n",
                a->balance, f->has_if ? " Of an If, the dearer branch." : "",
                f->has_loop ? " Of a Loop, one round." : "");
     if (*a->no_plan_why) {
-        printf("kernels     unknown: %s\n", a->no_plan_why);
+        hn_cli_printf("kernels     unknown: %s\n", a->no_plan_why);
     } else {
-        printf(
+        hn_cli_printf(
             "kernels     %d steps, %d on the reference path; of %d heavy ones (Conv, MatMul, Gemm, "
             "recurrences) %d\n",
             a->plan.steps, a->plan.reference_steps, a->plan.heavy_steps,
             a->plan.heavy_reference_steps);
         if (a->plan.barriers)
-            printf("            what follows %d nodes of control flow or of shapes that depend on "
+            hn_cli_printf("            what follows %d nodes of control flow or of shapes that depend on "
                    "data is "
                    "planned while it runs\n",
                    a->plan.barriers);
@@ -254,20 +254,17 @@ static hn_status print_json(hone_error *err, const inspect_args *a) {
                       "reference_steps", a->plan.reference_steps, "heavy_steps",
                       a->plan.heavy_steps, "heavy_reference_steps", a->plan.heavy_reference_steps);
     json_t *root = json_pack(
-        "{s:s,s:I,s:o,s:s,s:I,s:I,s:f,s:o,s:o,s:s,s:s,s:f,s:o,s:o,s:o,s:s}", "model", a->path,
-        "ir_version", (json_int_t)m->ir_version, "opsets", opsets, "producer", m->producer_name,
+        "{s:o,s:I,s:o,s:o,s:I,s:I,s:f,s:o,s:o,s:s,s:s,s:f,s:o,s:o,s:o,s:s}", "model",
+        hn_cli_json_text(a->path),
+        "ir_version", (json_int_t)m->ir_version, "opsets", opsets, "producer",
+        hn_cli_json_text(m->producer_name),
         "nodes", (json_int_t)f->total.nodes, "parameters", (json_int_t)f->parameters,
         "weight_bytes", f->weight_bytes, "inputs",
         values_json(m, m->main->inputs.data, m->main->inputs.count), "outputs",
         values_json(m, m->main->outputs.data, m->main->outputs.count), "assumption",
         hn_str_get(&a->assumption), "no_costs_because", a->unbound, "balance", a->balance, "ops",
         ops, "total", row_json(f, &f->total), "plan", plan, "no_plan_because", a->no_plan_why);
-    bool written = root && json_dumpf(root, stdout, JSON_INDENT(2)) == 0;
-    json_decref(root);
-    if (!written)
-        HN_FAIL(err, HONE_ERR_FORMAT, "the model's names are no UTF-8: no JSON can hold them");
-    printf("\n");
-    return HONE_OK;
+    return hn_cli_json(err, root);
 }
 
 hone_status hn_cmd_inspect(hone_error *err, int argc, char **argv, int *out_exit) {

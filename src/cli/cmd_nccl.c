@@ -26,7 +26,7 @@ hone_status hn_cmd_nccl(hone_error *err, int argc, char **argv, int *out_exit) {
     else
         hn_nccl_report_text(&report, &text);
     if (status == HONE_OK) {
-        fputs(hn_str_get(&text), stdout);
+        hn_cli_put(hn_str_get(&text));
         *out_exit = check && !report.healthy ? 1 : 0;
     }
     hn_str_free(&text);

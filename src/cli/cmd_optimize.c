@@ -14,51 +14,51 @@ static void show_progress(void *user, const char *what, double share) {
 
 static void print_accuracy(const hn_accuracy *a) {
     if (!isnan(a->metric))
-        printf("top-1 %.4f [%.4f, %.4f]", a->metric, a->metric_ci[0], a->metric_ci[1]);
+        hn_cli_printf("top-1 %.4f [%.4f, %.4f]", a->metric, a->metric_ci[0], a->metric_ci[1]);
     else if (!isnan(a->agreement))
-        printf("agreement %.4f [%.4f, %.4f], cosine %.6f", a->agreement, a->agreement_ci[0],
+        hn_cli_printf("agreement %.4f [%.4f, %.4f], cosine %.6f", a->agreement, a->agreement_ci[0],
                a->agreement_ci[1], a->cosine);
     else
-        printf("cosine %.6f, max |diff| %.3g", a->cosine, a->max_abs);
+        hn_cli_printf("cosine %.6f, max |diff| %.3g", a->cosine, a->max_abs);
 }
 
 static void print_side(const char *name, const hn_side *side) {
     char memory[32], file[32];
-    printf("%-10s %10.4f %10.4f %10.4f %12.1f %12s %12s  ", name, side->latency.p50_ms,
+    hn_cli_printf("%-10s %10.4f %10.4f %10.4f %12.1f %12s %12s  ", name, side->latency.p50_ms,
            side->latency.p90_ms, side->latency.p99_ms, side->throughput_per_s,
            hn_cli_bytes(memory, sizeof memory, (double)side->peak_memory_bytes),
            hn_cli_bytes(file, sizeof file, (double)side->file_bytes));
     print_accuracy(&side->accuracy);
-    printf("\n");
+    hn_cli_printf("\n");
 }
 
 static void print_result(const hn_optimize_result *r, bool recheck) {
-    printf("A/A check: the input model against itself %.3fx [%.3f, %.3f] (%d pairs)\n\n",
+    hn_cli_printf("A/A check: the input model against itself %.3fx [%.3f, %.3f] (%d pairs)\n\n",
            r->aa.speedup, r->aa.speedup_ci[0], r->aa.speedup_ci[1], r->aa.pairs);
-    printf("%-12s %-9s %s\n", "strategy", "verdict", "reason");
+    hn_cli_printf("%-12s %-9s %s\n", "strategy", "verdict", "reason");
     for (int i = 0; i < r->verdict_count; i++) {
         const hn_verdict *v = &r->verdicts[i];
-        printf("%-12s %-9s %s", v->name, v->kept ? "kept" : v->tried ? "refused" : "-", v->reason);
-        if (v->verdict_changed) printf("; CHANGED, it was %s", v->was_kept ? "kept" : "refused");
+        hn_cli_printf("%-12s %-9s %s", v->name, v->kept ? "kept" : v->tried ? "refused" : "-", v->reason);
+        if (v->verdict_changed) hn_cli_printf("; CHANGED, it was %s", v->was_kept ? "kept" : "refused");
         if (v->accuracy.samples) {
-            printf("; ");
+            hn_cli_printf("; ");
             print_accuracy(&v->accuracy);
         }
-        printf("\n");
+        hn_cli_printf("\n");
     }
     if (recheck) {
-        printf("\n%d of %d verdicts changed\n", r->changed, r->verdict_count);
+        hn_cli_printf("\n%d of %d verdicts changed\n", r->changed, r->verdict_count);
         return;
     }
-    printf("\n%-10s %10s %10s %10s %12s %12s %12s  %s\n", "", "p50 ms", "p90 ms", "p99 ms", "per s",
+    hn_cli_printf("\n%-10s %10s %10s %10s %12s %12s %12s  %s\n", "", "p50 ms", "p90 ms", "p99 ms", "per s",
            "memory", "file", "accuracy");
     print_side("baseline", &r->baseline);
     print_side("result", &r->result);
     if (r->fresh.pairs)
-        printf("\nin a fresh process %.3fx [%.3f, %.3f] (%d pairs): %s", r->fresh.speedup,
+        hn_cli_printf("\nin a fresh process %.3fx [%.3f, %.3f] (%d pairs): %s", r->fresh.speedup,
                r->fresh.speedup_ci[0], r->fresh.speedup_ci[1], r->fresh.pairs,
                r->fresh_agrees ? "agrees" : "does not agree");
-    printf("\nspeedup %.2fx [%.2f, %.2f], start %.1f -> %.1f ms%s\n", r->total.speedup,
+    hn_cli_printf("\nspeedup %.2fx [%.2f, %.2f], start %.1f -> %.1f ms%s\n", r->total.speedup,
            r->total.speedup_ci[0], r->total.speedup_ci[1], r->baseline.start_ms, r->result.start_ms,
            r->copied     ? "; nothing helped: the output is a copy of the input"
            : r->gathered ? "; nothing helped: the output is the input with its external weights"
@@ -69,9 +69,12 @@ static void join_command(hn_str *out, int argc, char **argv) {
     hn_str_append(out, "hone optimize");
     for (int i = 0; i < argc; i++) {
         // Quoted where a shell would split or expand.
+        hn_str word = {0};
+        hn_str_append_clean(&word, argv[i], strlen(argv[i]), HN_CLEAN_UTF8);
         bool plain = *argv[i] && !argv[i][strspn(argv[i], "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTU"
                                                           "VWXYZ0123456789_-./=,:+@%")];
-        hn_str_printf(out, plain ? " %s" : " '%s'", argv[i]);
+        hn_str_printf(out, plain ? " %s" : " '%s'", hn_str_get(&word));
+        hn_str_free(&word);
     }
 }
 
@@ -85,19 +88,31 @@ static hn_status check_outputs(hone_error *err, const char *out, const char *fol
     return HONE_OK;
 }
 
-static hn_status write_report(hone_error *err, const hn_optimize_options *options,
-                              const hn_optimize_result *r, const char *folder, int argc,
-                              char **argv) {
+static hn_status write_report(hone_error *err, const char *folder, const hn_str *json) {
     char path[4096];
-    hn_str command = {0};
     int length = snprintf(path, sizeof path, "%s/report.json", folder);
     if (length < 0 || (size_t)length >= sizeof path)
         HN_FAIL(err, HONE_ERR_USAGE, "--report: the path is too long");
+    return hn_file_write(err, path, hn_str_get(json), json->length);
+}
+
+// The table or, with --json, the report on standard output; the report in its folder.
+static hn_status show(hone_error *err, const hn_optimize_options *options, const hn_optimize_result *r,
+                      bool as_json, const char *folder, int argc, char **argv) {
+    hn_str command = {0}, json = {0};
+    if (!as_json) print_result(r, options->recheck_path != NULL);
+    if (!as_json && !folder) return HONE_OK;
     join_command(&command, argc, argv);
-    hone_status status = hn_optimize_report(err, options, r, hn_str_get(&command), path);
-    snprintf(path, sizeof path, "%s/report.html", folder);
-    if (status == HONE_OK) status = hn_optimize_report_html(err, options, r, hn_str_get(&command), path);
+    hone_status status = hn_optimize_report(err, options, r, hn_str_get(&command), &json);
+    if (status == HONE_OK && as_json) hn_cli_put(hn_str_get(&json));
+    if (status == HONE_OK && folder) status = write_report(err, folder, &json);
+    if (status == HONE_OK && folder) {
+        char path[4096];
+        snprintf(path, sizeof path, "%s/report.html", folder);
+        status = hn_optimize_report_html(err, options, r, hn_str_get(&command), path);
+    }
     hn_str_free(&command);
+    hn_str_free(&json);
     return status;
 }
 
@@ -106,6 +121,7 @@ hone_status hn_cmd_optimize(hone_error *err, int argc, char **argv, int *out_exi
     hn_option_list shapes = {0};
     const char *report = NULL, *objective = "latency";
     double budget = 1;
+    bool json = false;
     int64_t seed = 0;
     const hn_option options[] = {
         {"o", "OUT", HN_OPT_STR, &o.out_path, "the file to write"},
@@ -120,6 +136,7 @@ hone_status hn_cmd_optimize(hone_error *err, int argc, char **argv, int *out_exi
         {"only", "NAMES", HN_OPT_STR, &o.only, "strategies to try, comma-separated"},
         {"force", "NAMES", HN_OPT_STR, &o.force, "keep these strategies whatever the measurement says"},
         {"report", "DIR", HN_OPT_STR, &report, "write report.json and report.html there"},
+        {"json", NULL, HN_OPT_FLAG, &json, "print report.json instead of the tables"},
         {"replay", "FILE", HN_OPT_STR, &o.replay_path, "follow the decisions of an earlier report.json"},
         {"recheck", "FILE", HN_OPT_STR, &o.recheck_path, "measure the strategies of an earlier report.json again; writes no model"},
         {"seed", "N", HN_OPT_I64, &seed, "of made inputs and intervals (0)"},
@@ -154,10 +171,8 @@ hone_status hn_cmd_optimize(hone_error *err, int argc, char **argv, int *out_exi
     hn_optimize_result result;
     HN_TRY(hn_optimize_run(err, &o, &result));
     hn_cli_progress_end();
-    print_result(&result, o.recheck_path != NULL);
     if (result.changed) *out_exit = 1;
-    hone_status status = HONE_OK;
-    if (report) status = write_report(err, &o, &result, report, argc, argv);
+    hone_status status = show(err, &o, &result, json, report, argc, argv);
     hn_optimize_result_free(&result);
     return status;
 }

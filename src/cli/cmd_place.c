@@ -97,7 +97,7 @@ hone_status hn_cmd_place(hone_error *err, int argc, char **argv, int *out_exit) 
         hn_place_result_text(&machine, &request, &result, explain, &text);
     }
     if (text.failed) status = HN_SET(err, HONE_ERR_NOMEM, "out of memory (output)");
-    else printf("%s", hn_str_get(&text));
+    else hn_cli_put(hn_str_get(&text));
 done:
     hn_str_free(&text);
     hn_place_result_free(&result);

@@ -104,7 +104,9 @@ hone_status hn_cmd_record(hone_error *err, int argc, char **argv, int *out_exit)
         status = hn_recording_run(err, probe, &run, &summary);
     }
     if (j.child && !j.ended) {
-        kill(j.child, g_stop || status != HONE_OK ? SIGTERM : 0);
+        // A full disk must not cost the command's work: it runs to its end, unrecorded.
+        if (g_stop) kill(j.child, SIGTERM);
+        else if (status != HONE_OK) hn_log(HN_LOG_WARN, "the recording has stopped, the command goes on: %s", err->text);
         waitpid(j.child, &j.wait_status, 0);
     }
     if (phase_fd >= 0) close(phase_fd);
@@ -112,7 +114,7 @@ hone_status hn_cmd_record(hone_error *err, int argc, char **argv, int *out_exit)
     hn_probe_close(probe);
     if (status != HONE_OK) return status;
     hn_cli_progress_end();
-    printf("%s: %lld rows of %d devices over %.1f s, %lld readings late, %.2f %% of one CPU\n", output,
+    hn_cli_printf("%s: %lld rows of %d devices over %.1f s, %lld readings late, %.2f %% of one CPU\n", output,
            (long long)summary.rows, devices, summary.seconds, (long long)summary.late,
            summary.seconds > 0 ? 100 * summary.cpu_seconds / summary.seconds : 0);
     if (j.child)

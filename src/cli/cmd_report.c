@@ -15,7 +15,7 @@ typedef struct setup {
 static hone_status write_text(hone_error *err, const char *path, const hn_str *text) {
     if (text->failed) HN_NOMEM(err, "report");
     if (strcmp(path, "-") != 0) return hn_file_write(err, path, text->data, text->length);
-    printf("%s", hn_str_get(text));
+    hn_cli_put(hn_str_get(text));
     return HONE_OK;
 }
 

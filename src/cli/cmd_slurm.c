@@ -25,7 +25,7 @@ static hone_status run_gres(hone_error *err, const slurm_args *args) {
     hn_slurm_gres_options options = {args->type, args->file, args->node, (int)args->threads,
                                      !args->topo};
     hone_status status = hn_slurm_gres(err, &machine, &options, &text);
-    if (status == HONE_OK) fputs(hn_str_get(&text), stdout);
+    if (status == HONE_OK) hn_cli_put(hn_str_get(&text));
     hn_str_free(&text);
     hn_place_machine_free(&machine);
     return status;
@@ -49,9 +49,9 @@ static hone_status run_check(hone_error *err, const slurm_args *args, int *out_e
     else
         hn_slurm_check_text(&check, &text);
     if (status == HONE_OK) {
-        fputs(hn_str_get(&text), stdout);
+        hn_cli_put(hn_str_get(&text));
         if (!args->json && !known)
-            puts("(no card is visible here: the files were compared with each other only)");
+            hn_cli_put("(no card is visible here: the files were compared with each other only)\n");
         *out_exit = check.good ? 0 : 1;
     }
     hn_str_free(&text);
@@ -79,7 +79,8 @@ static hone_status run_plan(hone_error *err, const slurm_args *args) {
         }
         hn_str_append(&text, "\n");
     }
-    printf("%sreason %s\n", hn_str_get(&text), plan.reason);
+    hn_cli_put(hn_str_get(&text));
+    hn_cli_printf("reason %s\n", plan.reason);
     hn_str_free(&text);
     return HONE_OK;
 }

@@ -38,7 +38,7 @@ hone_status hn_cmd_topo(hone_error *err, int argc, char **argv, int *out_exit) {
         hn_place_machine_table(&machine, &text);
     }
     if (status == HONE_OK && text.failed) status = HN_SET(err, HONE_ERR_NOMEM, "out of memory (output)");
-    if (status == HONE_OK && !picture) printf("%s", hn_str_get(&text));
+    if (status == HONE_OK && !picture) hn_cli_put(hn_str_get(&text));
     hn_str_free(&text);
     hn_place_machine_free(&machine);
     return status;

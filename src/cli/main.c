@@ -45,7 +45,7 @@ hn_status hn_cli_parse(hone_error *err, int argc, char **argv, const hn_option *
     if (g_help_for) {
         hn_str text = {0};
         hn_options_help(&text, options, option_count);
-        printf("%s", hn_str_get(&text));
+        hn_cli_put(hn_str_get(&text));
         hn_str_free(&text);
         g_help_shown = true;
         return HONE_ERR_USAGE;
@@ -137,14 +137,14 @@ int main(int argc, char **argv) {
     if (help) name = argv[2];
     const hn_command *command = find_command(name);
     if (!command) {
-        fprintf(stderr, "hone: '%s' is no command; 'hone help' lists them\n", name);
-        return 2;
+        HN_SET(&err, HONE_ERR_USAGE, "'%s' is no command; 'hone help' lists them", name);
+        return report(&err, HONE_ERR_USAGE, NULL);
     }
     for (int i = 2; i < argc && !help && strcmp(argv[i], "--") != 0; i++)
         help = strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0;
     if (help) {
         g_help_for = command;
-        printf("usage: hone %s %s\n%s\n\n", command->name, command->usage, command->summary);
+        hn_cli_printf("usage: hone %s %s\n%s\n\n", command->name, command->usage, command->summary);
     }
     int exit_code = -1;
     status = command->run(&err, argc - 2, argv + 2, &exit_code);

@@ -15,7 +15,7 @@ hn_status hn_import_name(hone_error *err, hn_import *import, const char *what, c
                          hn_slice text, const char **out_name) {
     char quoted[96];
     if (!hn_pb_name_ok(text))
-        HN_FAIL(err, HONE_ERR_FORMAT, "the name '%s' of %s has a zero byte or is too long",
+        HN_FAIL(err, HONE_ERR_FORMAT, "the name '%s' of %s has a zero byte, is not UTF-8 or is too long",
                 hn_pb_quote(text, quoted, sizeof quoted), what);
     const char *name = "";
     if (text.length)

@@ -150,7 +150,8 @@ hn_status hn_pb_ints(hone_error *err, hn_arena *arena, const hn_pb_list *list,
 }
 
 bool hn_pb_name_ok(hn_slice text) {
-    return text.length <= 65536 && !(text.length && memchr(text.data, 0, text.length));
+    return text.length <= 65536 && !(text.length && memchr(text.data, 0, text.length)) &&
+           hn_utf8_valid(text.data, text.length);
 }
 
 const char *hn_pb_quote(hn_slice text, char *buf, size_t size) {

@@ -68,7 +68,7 @@ hn_status hn_pb_ints(hone_error *err, hn_arena *arena, const hn_pb_list *list,
                      const int64_t **out_values, int64_t *out_count);
 // Bytes of all chunks of a fixed-size list together.
 size_t hn_pb_list_bytes(const hn_pb_list *list);
-// True if text may become a C string: no NUL byte, at most 64 KiB.
+// True if text may become a C string: UTF-8 (as protobuf has it) without a NUL byte, at most 64 KiB.
 bool hn_pb_name_ok(hn_slice text);
 // The text as it may stand in an error sentence: cut, without control characters.
 const char *hn_pb_quote(hn_slice text, char *buf, size_t size);

@@ -127,11 +127,12 @@ typedef struct hn_optimize_options {
 hn_status hn_optimize_run(hone_error *err, const hn_optimize_options *options,
                           hn_optimize_result *out_result);
 void hn_optimize_result_free(hn_optimize_result *result);
-// report.json as in the design's contract. `command` is the command line for the record.
+// The text of report.json, as in the design's contract, appended to out_json. `command` is the command
+// line for the record.
 hn_status hn_optimize_report(hone_error *err, const hn_optimize_options *options,
                              const hn_optimize_result *result, const char *command,
-                             const char *path);
-// The same as a page that stands alone.
+                             hn_str *out_json);
+// The same as a page that stands alone, written to path.
 hn_status hn_optimize_report_html(hone_error *err, const hn_optimize_options *options,
                                   const hn_optimize_result *result, const char *command,
                                   const char *path);

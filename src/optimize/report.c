@@ -35,9 +35,9 @@ static json_t *side_json(const hn_side *side) {
                      accuracy_json(&side->accuracy));
 }
 
-static json_t *verdict_json(const hn_verdict *v) {
+static json_t *verdict_json(const hn_verdict *v, bool recheck) {
     bool measured = !isnan(v->speedup);
-    return json_pack("{s:s,s:s,s:b,s:b,s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "name", v->name,
+    json_t *json = json_pack("{s:s,s:s,s:b,s:b,s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "name", v->name,
                      "optimises", v->optimises, "tried", v->tried, "kept", v->kept, "reason",
                      v->reason, "speedup", number(v->speedup), "speedup_ci",
                      measured ? interval(v->speedup_ci) : json_null(), "start_speedup",
@@ -47,6 +47,8 @@ static json_t *verdict_json(const hn_verdict *v) {
                      v->accuracy.samples ? accuracy_json(&v->accuracy) : json_null(), "rows_needed",
                      v->rows_needed ? json_integer(v->rows_needed) : json_null(), "decision",
                      v->decision ? json_loads(v->decision, 0, NULL) : json_null());
+    json_object_set_new(json, "was_kept", recheck ? json_boolean(v->was_kept) : json_null());
+    return json;
 }
 
 static json_t *pair_json(const hn_pair *pair) {
@@ -69,10 +71,11 @@ static json_t *device_json(const hn_optimize_options *options) {
 }
 
 hn_status hn_optimize_report(hone_error *err, const hn_optimize_options *options,
-                             const hn_optimize_result *r, const char *command, const char *path) {
+                             const hn_optimize_result *r, const char *command, hn_str *out_json) {
+    bool recheck = options->recheck_path != NULL; // then there is no result
     json_t *strategies = json_array(), *layers = json_array();
     for (int i = 0; i < r->verdict_count; i++)
-        json_array_append_new(strategies, verdict_json(&r->verdicts[i]));
+        json_array_append_new(strategies, verdict_json(&r->verdicts[i], recheck));
     for (size_t i = 0; i < r->layers.count; i++) {
         const hn_layer *layer = &r->layers.data[i];
         json_array_append_new(layers, json_pack("{s:s,s:s,s:s,s:o}", "name", layer->name, "op",
@@ -86,16 +89,18 @@ hn_status hn_optimize_report(hone_error *err, const hn_optimize_options *options
         "{s:{s:s,s:i,s:i,s:I},s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:s,s:I,s:b,s:o}", "model", "sha256",
         r->model_sha256, "opset", r->model_opset, "nodes", r->model_nodes, "params",
         (json_int_t)r->model_params, "device", device_json(options), "baseline",
-        side_json(&r->baseline), "result", side_json(&r->result), "strategies", strategies,
-        "layers", layers, "aa", pair_json(&r->aa), "total", pair_json(&r->total), "command",
+        side_json(&r->baseline), "result", recheck ? json_null() : side_json(&r->result), "strategies", strategies,
+        "layers", layers, "aa", pair_json(&r->aa), "total", recheck ? json_null() : pair_json(&r->total), "command",
         command, "seed", (json_int_t)options->seed, "copied", r->copied, "decisions",
         r->decisions ? json_loads(r->decisions, 0, NULL) : json_array());
     json_object_set_new(root, "objective", json_string(hn_objective_name(options->objective)));
     json_object_set_new(root, "fresh", r->fresh.pairs ? pair_json(&r->fresh) : json_null());
-    char *text = root ? json_dumps(root, JSON_INDENT(2)) : NULL;
+    char *text = root ? json_dumps(root, JSON_INDENT(2) | JSON_ENSURE_ASCII) : NULL;
     json_decref(root);
     if (!text) HN_NOMEM(err, "writing the report");
-    hone_status status = hn_file_write(err, path, text, strlen(text));
+    hn_str_append(out_json, text);
+    hn_str_append(out_json, "\n");
     hn_free(text);
-    return status;
+    if (out_json->failed) HN_NOMEM(err, "writing the report");
+    return HONE_OK;
 }

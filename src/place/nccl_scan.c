@@ -8,20 +8,6 @@
 #define EVIDENCE_MAX 1024 // bytes of a line that are kept as evidence
 
 // ---- marks ------------------------------------------------------------------------------------
-static size_t utf8_length(const unsigned char *t, size_t left) {
-    size_t n = t[0] < 0x80                   ? 1
-               : t[0] >= 0xc2 && t[0] < 0xe0 ? 2
-               : (t[0] & 0xf0) == 0xe0       ? 3
-               : t[0] >= 0xf0 && t[0] < 0xf5 ? 4
-                                             : 0;
-    if (!n || n > left) return 0;
-    for (size_t i = 1; i < n; i++)
-        if ((t[i] & 0xc0) != 0x80) return 0;
-    if ((t[0] == 0xe0 && t[1] < 0xa0) || (t[0] == 0xed && t[1] > 0x9f)) return 0;
-    if ((t[0] == 0xf0 && t[1] < 0x90) || (t[0] == 0xf4 && t[1] > 0x8f)) return 0;
-    return n;
-}
-
 // A trimmed copy that is valid UTF-8: other bytes become '?'.
 static const char *keep_text(hn_nccl_state *state, hn_slice text) {
     text = hn_slice_trim(text);
@@ -33,7 +19,7 @@ static const char *keep_text(hn_nccl_state *state, hn_slice text) {
     }
     size_t length = strlen(copy);
     for (size_t i = 0; i < length;) {
-        size_t n = utf8_length((const unsigned char *)copy + i, length - i);
+        size_t n = hn_utf8_length(copy + i, length - i);
         if (!n) copy[i] = '?';
         i += n ? n : 1;
     }

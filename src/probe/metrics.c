@@ -129,20 +129,6 @@ void hn_info_set(hn_device_info *info, const hn_info_row *row, hn_slice text) {
     ((char *)field)[length] = '\0';
 }
 
-size_t hn_utf8_length(const char *text, size_t left) {
-    const unsigned char *at = (const unsigned char *)text;
-    size_t need = at[0] < 0x80 ? 1 : at[0] >= 0xc2 && at[0] < 0xe0 ? 2 : at[0] >= 0xe0 && at[0] < 0xf0
-                      ? 3
-                  : at[0] >= 0xf0 && at[0] < 0xf5 ? 4
-                                                  : 0;
-    if (need == 0 || need > left) return 0;
-    for (size_t i = 1; i < need; i++)
-        if ((at[i] & 0xc0) != 0x80) return 0;
-    if (need == 3 && ((at[0] == 0xe0 && at[1] < 0xa0) || (at[0] == 0xed && at[1] > 0x9f))) return 0;
-    if (need == 4 && ((at[0] == 0xf0 && at[1] < 0x90) || (at[0] == 0xf4 && at[1] > 0x8f))) return 0;
-    return need;
-}
-
 void hn_json_string(hn_str *out, const char *text, size_t length) {
     hn_str_append(out, "\"");
     for (size_t i = 0; i < length;) {

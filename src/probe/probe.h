@@ -153,8 +153,6 @@ void hn_info_set(hn_device_info *info, const hn_info_row *row, hn_slice text);
 // {"kind":"gpu","name":...,"absent":{"sm_active":"..."}}; for samples {"power_w":612.3,...}.
 void hn_device_info_json(hn_str *out, const hn_device_info *info, bool with_absent);
 void hn_sample_json(hn_str *out, const hn_sample *sample);
-// Length of the UTF-8 sequence at `at` with `left` bytes behind it, 0 if it is none.
-size_t hn_utf8_length(const char *at, size_t left);
 // JSON string with quotes and escapes; bytes that are not UTF-8 become U+FFFD.
 void hn_json_string(hn_str *out, const char *text, size_t length);
 

@@ -63,7 +63,7 @@ expect 2 "'foo' is no strategy (graph, int8" optimize "$model" -o "$work/o.onnx"
 expect 2 "'foo' is no strategy" optimize "$model" -o "$work/o.onnx" --force foo
 expect 5 "cannot create '$work/none/o.onnx'" optimize "$model" -o "$work/none/o.onnx"
 expect 5 "cannot make the folder" optimize "$model" -o "$work/o.onnx" --report "$work/none/report"
-expect 3 "cannot read the decisions" optimize "$model" -o "$work/o.onnx" --replay "$work/text"
+expect 3 "is no report" optimize "$model" -o "$work/o.onnx" --replay "$work/text"
 for command in topo place nccl; do
     expect 3 "cannot open '$work/none'" $command "$work/none"
     expect 3 "folder" $command "$work/folder"
