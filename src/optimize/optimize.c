@@ -40,15 +40,21 @@ static json_t *strategies_of(const json_t *root) {
     return list;
 }
 
+#define REPORT_BYTES_MAX (256u << 20)
+
 static hn_status load_replay(hone_error *err, hn_optimizer *o) {
     const char *path = o->options->recheck_path ? o->options->recheck_path : o->options->replay_path;
     if (!path) return HONE_OK;
     o->recheck = o->options->recheck_path != NULL;
     json_error_t why;
-    json_t *root = json_load_file(path, 0, &why);
+    char *text;
+    size_t bytes;
+    HN_TRY(hn_file_read(err, path, REPORT_BYTES_MAX, &text, &bytes));
+    json_t *root = json_loadb(text, bytes, 0, &why);
+    hn_free(text);
     if (!root)
-        HN_FAIL(err, HONE_ERR_INPUT, "cannot read the decisions in '%s': %s (line %d)",
-                path, why.text, why.line);
+        HN_FAIL(err, HONE_ERR_FORMAT, "'%s' is no report: what stands at line %d, column %d is not JSON",
+                path, why.line, why.column);
     json_t *decisions = o->recheck ? strategies_of(root) : json_incref(json_object_get(root, "decisions"));
     const char *sha = json_string_value(json_object_get(json_object_get(root, "model"), "sha256"));
     hone_status status = HONE_OK;

@@ -218,13 +218,15 @@ static hn_status float_bias(hone_error *err, const hn_pass_ctx *ctx, hn_node *at
     const hn_value *zero = q ? hn_in(dq, 2) : NULL;
     *out = bias;
     if (!scale || (zero && !hn_pass_constant(ctx, zero))) return HONE_OK;
+    int64_t count = hn_tensor_count(q), scales = hn_tensor_count(scale);
+    int64_t zeros = zero ? hn_tensor_count(zero->constant) : 1;
+    // One for all or one an element; with blocks the node stays as it is.
+    if ((scales != 1 && scales != count) || (zeros != 1 && zeros != count)) return HONE_OK;
     hn_tensor real;
     HN_TRY(hn_tensor_new(err, HN_F32, &q->shape, &real));
-    int64_t count = hn_tensor_count(q), scales = hn_tensor_count(scale);
     for (int64_t i = 0; i < count; i++) {
         int64_t offset =
-            zero ? hn_tensor_get_i64(zero->constant, hn_tensor_count(zero->constant) == 1 ? 0 : i)
-                 : 0;
+            zero ? hn_tensor_get_i64(zero->constant, zeros == 1 ? 0 : i) : 0;
         ((float *)real.data)[i] = (float)((double)(hn_tensor_get_i64(q, i) - offset) *
                                           hn_tensor_get_f64(scale, scales == 1 ? 0 : i));
     }

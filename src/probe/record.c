@@ -2,6 +2,7 @@
 // Writing and reading recordings: see record.h.
 #include "probe/record.h"
 #include "probe/sys.h"
+#include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -31,11 +32,24 @@ struct hn_recorder {
     char *path; // owned
 };
 
+// zlib hands the system's error through errno.
+static hone_status cannot_write(hone_error *err, const hn_recorder *recorder, int code) {
+    const char *why = code == Z_ERRNO && errno ? strerror(errno)
+                      : code == Z_MEM_ERROR    ? "out of memory"
+                                               : "the compression failed";
+    HN_FAIL(err, HONE_ERR_IO, "cannot write '%s': %s; it can be read up to its last whole line",
+            recorder->path, why);
+}
+
 static hone_status put_line(hone_error *err, hn_recorder *recorder) {
     hn_str *line = &recorder->line;
     if (line->failed) HN_NOMEM(err, "recording");
-    if (gzwrite(recorder->file, line->data, (unsigned)line->length) != (int)line->length)
-        HN_FAIL(err, HONE_ERR_IO, "cannot write '%s'", recorder->path);
+    errno = 0;
+    if (gzwrite(recorder->file, line->data, (unsigned)line->length) != (int)line->length) {
+        int code;
+        gzerror(recorder->file, &code);
+        return cannot_write(err, recorder, code);
+    }
     line->length = 0;
     return HONE_OK;
 }
@@ -56,9 +70,11 @@ hn_status hn_recorder_open(hone_error *err, const char *path, const char *source
     recorder->shown = hn_calloc((size_t)device_count, sizeof *recorder->shown);
     recorder->path = hn_strdup(path);
     recorder->energy_ns = hn_calloc((size_t)device_count, sizeof *recorder->energy_ns);
+    errno = 0;
     if (recorder->shown && recorder->path && recorder->energy_ns) recorder->file = gzopen(path, packed ? "wb6e" : "wbTe");
     if (!recorder->file) {
-        hone_status status = HN_SET(err, HONE_ERR_IO, "cannot create '%s'", path);
+        hone_status status =
+            HN_SET(err, HONE_ERR_IO, "cannot create '%s': %s", path, strerror(errno ? errno : ENOMEM));
         (void)!hn_recorder_close(NULL, recorder);
         return status;
     }
@@ -129,16 +145,17 @@ hn_status hn_recorder_event(hone_error *err, hn_recorder *recorder, const hn_eve
 }
 
 hn_status hn_recorder_flush(hone_error *err, hn_recorder *recorder) {
-    if (gzflush(recorder->file, Z_SYNC_FLUSH) != Z_OK)
-        HN_FAIL(err, HONE_ERR_IO, "cannot write '%s'", recorder->path);
-    return HONE_OK;
+    errno = 0;
+    int code = gzflush(recorder->file, Z_SYNC_FLUSH);
+    return code == Z_OK ? HONE_OK : cannot_write(err, recorder, code);
 }
 
 hn_status hn_recorder_close(hone_error *err, hn_recorder *recorder) {
     if (!recorder) return HONE_OK;
     hone_status status = HONE_OK;
-    if (recorder->file && gzclose(recorder->file) != Z_OK)
-        status = HN_SET(err, HONE_ERR_IO, "cannot write '%s'", recorder->path);
+    errno = 0;
+    int code = recorder->file ? gzclose(recorder->file) : Z_OK;
+    if (code != Z_OK) status = cannot_write(err, recorder, code);
     hn_str_free(&recorder->line);
     hn_free(recorder->shown);
     hn_free(recorder->energy_ns);

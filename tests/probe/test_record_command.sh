@@ -29,4 +29,20 @@ grep -q '^#event [0-9]* lost 1 ' "$dir/c.hrec" || fail "loss is not recorded"
 HONE_FAKE_NVML=init=9 "$HONE" record -o "$dir/x" --source nvml 2>"$dir/err"; [ $? = 4 ] && grep -q "not loaded" "$dir/err" || fail "no driver"
 "$HONE" record -o /nonexistent/x --source host 2>/dev/null; [ $? = 5 ] || fail "unwritable"
 [ ! -e "$dir/x" ] || fail "a failed start left a file"
+
+# A full disk (here a file size limit): the reason, what was written stays readable, the command ends by itself.
+(trap '' XFSZ; ulimit -f 8; "$HONE" record -o "$dir/full.hrec" --source nvml+host --hz 100 -- sh -c 'sleep 3; : >"$0"' "$dir/done") >/dev/null 2>"$dir/err"
+[ $? = 5 ] && grep -q "^hone: cannot write '.*full.hrec': File too large; it can be read up to its last whole line" "$dir/err" || fail "full disk: $(cat "$dir/err")"
+[ -e "$dir/done" ] || fail "a full disk ended the command"
+"$HONE" record -o "$dir/again.hrec" --source "replay:$dir/full.hrec?speed=0" --hz 100 >/dev/null && [ "$(grep -c '^0,' "$dir/again.hrec")" -ge 5 ] || fail "a recording cut by a full disk"
+"$HONE" record -o /dev/full --source host --hz 10 --seconds 0.3 2>"$dir/err"; [ $? = 5 ] && grep -q "No space left on device" "$dir/err" || fail "/dev/full: $(cat "$dir/err")"
+"$HONE" record -o "$dir" --source host 2>"$dir/err"; [ $? = 5 ] && grep -q "Is a directory" "$dir/err" || fail "a folder: $(cat "$dir/err")"
+
+# kill -9: what was flushed is there, compressed or not.
+for name in killed.hrec killed.hrec.gz; do
+    "$HONE" record -o "$dir/$name" --source nvml+host --hz 50 2>/dev/null & child=$!
+    sleep 2.6; kill -9 $child; wait $child 2>/dev/null
+    "$HONE" record -o "$dir/again.hrec" --source "replay:$dir/$name?speed=0" --hz 100 >/dev/null || fail "$name after kill -9"
+    [ "$(grep -c '^0,' "$dir/again.hrec")" -ge 20 ] || fail "$name after kill -9: $(grep -c '^0,' "$dir/again.hrec") rows"
+done
 echo ok
