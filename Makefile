@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # What a user types. CMake does the building; scripts/deps installs Debian packages where allowed.
-.PHONY: all deps build demo test test-field soak bench fuzz docs install clean
+.PHONY: all deps build demo test test-field sanitize soak bench fuzz docs install clean
 BUILD ?= build
 
 all: build
@@ -36,6 +36,15 @@ soak:
 	@cmake --preset release -B $(BUILD) -DHONE_TESTS=ON >/dev/null
 	@cmake --build $(BUILD) -- --quiet
 	@python3 tests/fleet/scrape.py $(BUILD)/hone . $(BUILD) $(SOAK_SECONDS) --soak
+
+# The tests again, in builds that look closer: clang with warnings as errors, assertions, address and
+# undefined-behaviour sanitizers, thread sanitizer. One after the other; SANITIZE names fewer.
+SANITIZE ?= clang debug asan tsan
+sanitize:
+	@scripts/deps build test fuzz
+	@for preset in $(SANITIZE); do \
+	    cmake --preset $$preset -DHONE_TESTS=ON >/dev/null && cmake --build build-$$preset -- --quiet && \
+	    ctest --test-dir build-$$preset --output-on-failure -j2 -LE field || exit 1; echo "$$preset: nothing found"; done
 
 # Every fuzz target for FUZZ_SECONDS, from the seeds in tests/fuzz/corpus_<name>; stops at the first find.
 FUZZ_SECONDS ?= 60

@@ -14,7 +14,8 @@ static char g_model[64], g_result[64], g_out[64], g_err[64];
 static const char *const k_commands[] = {
     "inspect --no-plan %s",
     "run %s",
-    "bench --seconds 0.05 %s",
+    "run --json %s",
+    "bench --seconds 0.05 --json %s",
     "optimize %s -o %s",
 };
 
