@@ -27,8 +27,8 @@ static void list_item(void *user, const hn_store_item *item) {
         return;
     }
     if (l->count == 1)
-        printf("%-12s  %-14s  %-14s  %-8s %12s  %s\n", "name", "kind", "library", "isa", "size", "last used");
-    printf("%-12.12s  %-14.14s  %-14.14s  %-8.8s %12s  %s\n", item->name, item->kind, item->library, item->isa,
+        hn_cli_printf("%-12s  %-14s  %-14s  %-8s %12s  %s\n", "name", "kind", "library", "isa", "size", "last used");
+    hn_cli_printf("%-12.12s  %-14.14s  %-14.14s  %-8.8s %12s  %s\n", item->name, item->kind, item->library, item->isa,
            hn_cli_bytes(bytes, sizeof bytes, (double)item->bytes), used);
 }
 
@@ -36,13 +36,8 @@ static hn_status list(hone_error *err, hn_store *store, bool as_json) {
     lister l = {as_json ? json_array() : NULL, 0};
     if (as_json && !l.items) HN_NOMEM(err, "listing the store");
     hn_store_list(store, list_item, &l);
-    if (as_json) {
-        json_dumpf(l.items, stdout, JSON_INDENT(2));
-        printf("\n");
-        json_decref(l.items);
-    } else if (!l.count) {
-        printf("nothing is kept\n");
-    }
+    if (as_json) return hn_cli_json(err, l.items);
+    if (!l.count) hn_cli_printf("nothing is kept\n");
     return HONE_OK;
 }
 
@@ -57,16 +52,13 @@ static hn_status stat_store(hone_error *err, hn_store *store, bool as_json) {
                       (json_int_t)info.limit_bytes, "records", (json_int_t)info.records, "contents",
                       (json_int_t)info.contents, "index_bytes", (json_int_t)info.index_bytes);
         if (!root) HN_FAIL(err, HONE_ERR_INTERNAL, "the store's path is no UTF-8 text");
-        json_dumpf(root, stdout, JSON_INDENT(2));
-        printf("\n");
-        json_decref(root);
-        return HONE_OK;
+        return hn_cli_json(err, root);
     }
-    printf("path      %s%s\n", info.path, info.writable ? "" : " (read only)");
-    printf("blobs     %lld, %s of at most %s\n", (long long)info.blobs,
+    hn_cli_printf("path      %s%s\n", info.path, info.writable ? "" : " (read only)");
+    hn_cli_printf("blobs     %lld, %s of at most %s\n", (long long)info.blobs,
            hn_cli_bytes(a, sizeof a, (double)info.blob_bytes), hn_cli_bytes(b, sizeof b, (double)info.limit_bytes));
-    printf("records   %lld\n", (long long)info.records);
-    printf("index     %s, %lld known contents of files\n", hn_cli_bytes(c, sizeof c, (double)info.index_bytes),
+    hn_cli_printf("records   %lld\n", (long long)info.records);
+    hn_cli_printf("index     %s, %lld known contents of files\n", hn_cli_bytes(c, sizeof c, (double)info.index_bytes),
            (long long)info.contents);
     return HONE_OK;
 }
@@ -76,10 +68,10 @@ static hn_status verify(hone_error *err, hn_store *store, bool as_json) {
     if (!hn_store_verify(store, &check))
         HN_FAIL(err, HONE_ERR_IO, "the store cannot be verified: it is read only or cannot be read");
     if (as_json)
-        printf("{\"good\": %lld, \"dropped\": %lld, \"found\": %lld, \"stale\": %lld}\n", (long long)check.good,
+        hn_cli_printf("{\"good\": %lld, \"dropped\": %lld, \"found\": %lld, \"stale\": %lld}\n", (long long)check.good,
                (long long)check.dropped, (long long)check.found, (long long)check.stale);
     else
-        printf("%lld good, %lld damaged and dropped, %lld files had no row, %lld rows had no file\n",
+        hn_cli_printf("%lld good, %lld damaged and dropped, %lld files had no row, %lld rows had no file\n",
                (long long)check.good, (long long)check.dropped, (long long)check.found, (long long)check.stale);
     return check.dropped ? HONE_ERR_CHECK : HONE_OK;
 }
@@ -89,8 +81,8 @@ static hn_status clear(hone_error *err, hn_store *store, bool as_json) {
     char text[32];
     if (!hn_store_clear(store, &blobs, &bytes))
         HN_FAIL(err, HONE_ERR_IO, "the store cannot be cleared: it is read only or in use");
-    if (as_json) printf("{\"blobs\": %lld, \"bytes\": %lld}\n", (long long)blobs, (long long)bytes);
-    else printf("%lld blobs removed, %s\n", (long long)blobs, hn_cli_bytes(text, sizeof text, (double)bytes));
+    if (as_json) hn_cli_printf("{\"blobs\": %lld, \"bytes\": %lld}\n", (long long)blobs, (long long)bytes);
+    else hn_cli_printf("%lld blobs removed, %s\n", (long long)blobs, hn_cli_bytes(text, sizeof text, (double)bytes));
     return HONE_OK;
 }
 
