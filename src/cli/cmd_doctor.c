@@ -30,7 +30,7 @@ static hone_status test_p2p(hone_error *err, const p2p_request *request, int *ou
         if (request->json) status = hn_p2p_json(err, &report, &text);
         else hn_p2p_text(&report, &text);
         if (status == HONE_OK && text.failed) status = HN_SET(err, HONE_ERR_NOMEM, "out of memory (report)");
-        if (status == HONE_OK) printf("%s", hn_str_get(&text));
+        if (status == HONE_OK) hn_cli_put(hn_str_get(&text));
         if (report.fault) *out_exit = 1;
         hn_p2p_report_free(&report);
     }
