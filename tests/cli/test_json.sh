@@ -31,11 +31,11 @@ for name, y in (("good", [0, 2, 0]), ("wrong", [0, 3, 0])):
     write(name + "/test_data_set_0/input_0.pb", tensor([-1, 2, -3]))
     write(name + "/test_data_set_0/output_0.pb", tensor(y))
 PY
-expect() { # exit code, then facts about the document, "--", command
+expect() { # exit code (a pattern), then facts about the document, "--", command
     local code=$1 facts=() got fact; shift
     while [ "$1" != -- ]; do facts+=("$1"); shift; done; shift
     "$HONE" "$@" >"$dir/out" 2>"$dir/err"; got=$?
-    [ $got = "$code" ] || { echo "hone $*: exit $got, not $code"; cat "$dir/err"; bad=1; }
+    [[ $got == $code ]] || { echo "hone $*: exit $got, not $code"; cat "$dir/err"; bad=1; }
     python3 -c 'import json,sys; t=open(sys.argv[1],"rb").read().decode("utf-8"); json.loads(t); assert t.endswith("\n")' "$dir/out" ||
         { echo "hone $*: no JSON document"; head -c 300 "$dir/out"; bad=1; }
     for fact in "${facts[@]}"; do
@@ -64,7 +64,8 @@ expect 0 '.model.sha256 | length == 64' '.baseline.latency_ms.p50 > 0' '.result.
     '.aa.pairs > 0' '.command | startswith("hone optimize")' -- optimize --json --seconds 0.05 "$dir/x.onnx" -o "$dir/o.onnx" --report "$dir/report"
 cmp -s "$dir/out" "$dir/report/report.json" || { echo "--json prints another document than report.json"; bad=1; }
 [ -s "$dir/o.onnx" ] || { echo "optimize --json wrote no model"; bad=1; }
-expect 0 '.result == null and .total == null' -- optimize --json --seconds 0.05 "$dir/x.onnx" --recheck "$dir/report/report.json"
+# 1: a verdict changed, which so short a measurement may well give.
+expect '[01]' '.result == null and .total == null' -- optimize --json --seconds 0.05 "$dir/x.onnx" --recheck "$dir/report/report.json"
 
 for command in "run --json" "bench --json" "inspect --json" "optimize --json -o $dir/p.onnx"; do refuse 3 "missing.onnx" $command "$dir/missing.onnx"; done
 refuse 3 "no model.onnx" check --json "$dir/report"
