@@ -73,7 +73,7 @@ static hn_status collect(hone_error *err, collect_args *a, hn_npz *npz) {
         added++;
     }
     if (added) HN_TRY(hn_npz_write(err, a->out_path, npz));
-    printf("%lld %s in '%s'%s\n", (long long)kept_count(npz, m), rows ? "rows" : "samples", a->out_path,
+    hn_cli_printf("%lld %s in '%s'%s\n", (long long)kept_count(npz, m), rows ? "rows" : "samples", a->out_path,
            added ? "" : ": nothing added, --most is reached");
     return HONE_OK;
 }
