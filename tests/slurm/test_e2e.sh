@@ -3,7 +3,7 @@
 # TEST-SERIAL
 # TEST-TIMEOUT 170
 # A real slurmctld and two slurmd on this host with pretend cards: submit, bind, energy line, a DAG, a
-# gang over two nodes, a crash and a hang of the plug-in's helper with the job unharmed. Loopback only;
+# gang over two nodes, hone exec --place in srun, a crash and a hang of the plug-in's helper with the job unharmed. Loopback only;
 # everything lives in one temporary folder and is ended by process id.
 set -euo pipefail
 ulimit -c 0 # a helper crashes on purpose
@@ -143,6 +143,28 @@ grep -Eqx "node=n1 gpus=0,1,2,3 cpus=($first[,-]$last)" <<< "$line" || fail "fou
 all=$(srun -w n1 --gres=gpu:a800:1 --hone=off sh -c "$probe")
 grep -q "cpus=$(sed -n 's/Cpus_allowed_list:[[:space:]]*//p' /proc/self/status)\$" <<< "$all" || fail "--hone=off still binds: $all"
 srun -w n1 sh -c "$probe" | grep -q gpus=none || fail "a step without cards"
+
+# ---- hone exec --place inside srun: the cards that Slurm gave, each rank its share; one binding, not two ----
+for i in 0 1 2 3; do
+    pci=$dir/root/sys/bus/pci/devices/0000:1$i:00.0
+    mkdir -p "$pci"
+    echo 0x030200 > "$pci/class"; echo 0x10de > "$pci/vendor"; echo 0 > "$pci/numa_node"
+    [ $i -lt 2 ] && echo "$first" > "$pci/local_cpulist" || echo "$last" > "$pci/local_cpulist"
+done
+placed() { # SRUN-OPTIONS -- PLACE-OPTIONS
+    local options=()
+    while [ "$1" != -- ]; do options+=("$1"); shift; done
+    shift
+    HONE_CLAIMS=$dir/claims HONE_SYS_ROOT=$dir/root HONE_NVML_LIB=$HONE_BUILD_DIR/fakes/libnvidia-ml.so HONE_FAKE_NVML=cards=4,idle \
+        srun -w n1 "${options[@]}" "$hone" exec --source none --place "$@" -- sh -c "line=\$($probe); echo rank=\$SLURM_LOCALID \$line" 2> "$dir/out/placed.err" | sort
+}
+line=$(placed -n4 --gres=gpu:a800:4 --hone=off -- --gpus 4)
+[ "$line" = "$(for i in 0 1 2 3; do echo "rank=$i node=n1 gpus=0,1,2,3 cpus=$(cpu_of $i)"; done)" ] ||
+    fail "four ranks placed inside srun: $line; $(cat "$dir/out/placed.err")"
+grep -q 'under srun' "$dir/out/placed.err" || fail "srun is not named: $(cat "$dir/out/placed.err")"
+line=$(placed -n1 --gres=gpu:a800:1 -- --gpus 1)
+card=$(sed 's/.*gpus=\([0-9]*\).*/\1/' <<< "$line")
+[ "$line" = "rank=0 node=n1 gpus=$card cpus=$(cpu_of "$card")" ] || fail "the plug-in's binding and exec's agree: $line; $(cat "$dir/out/placed.err")"
 
 # ---- energy line ----
 field() { sed -n "s/.* $2=\([^ ]*\).*/\1/p" <<< "$1"; }
