@@ -12,15 +12,9 @@ hone=$1; seconds=${2:-60}; shift; [ $# -gt 0 ] && shift
 folder=$(mktemp -d)
 pid=; load=
 trap '[ -z "$pid" ] || kill "$pid" 2>/dev/null || true; [ -z "$load" ] || kill "$load" 2>/dev/null || true; rm -rf "$folder"' EXIT
-ticks=$(getconf CLK_TCK)
 
-# cpu_ms PID: user and system time of all its threads
-cpu_ms() {
-    local stat
-    stat=$(cat "/proc/$1/stat"); stat=${stat##*) }
-    set -- $stat
-    echo $((($12 + $13) * 1000 / ticks))
-}
+# CPU time of all threads of PID in nanoseconds
+cpu_ns() { cat /proc/"$1"/task/*/schedstat | awk '{ sum += $1 } END { printf "%.0f", sum }'; }
 
 measure() { # NAME SOURCE HZ
     rm -f "$folder/h.db"*
@@ -28,12 +22,12 @@ measure() { # NAME SOURCE HZ
     sleep 5 # started, first readings of every kind are made
     kill -0 $pid 2>/dev/null || { cat "$folder/err" >&2; exit 1; }
     local before after begin end
-    before=$(cpu_ms $pid); begin=$(date +%s%N)
+    before=$(cpu_ns $pid); begin=$(date +%s%N)
     sleep "$seconds"
-    after=$(cpu_ms $pid); end=$(date +%s%N)
+    after=$(cpu_ns $pid); end=$(date +%s%N)
     kill -TERM $pid; wait $pid || true; pid=
-    awk -v name="$1" -v source="$2" -v hz="$3" -v ms=$((after - before)) -v ns=$((end - begin)) \
-        'BEGIN { printf "%-6s %-10s %4d Hz  %6.3f %% of one CPU\n", name, source, hz, 100 * ms / (ns / 1e6) }'
+    awk -v name="$1" -v source="$2" -v hz="$3" -v cpu=$((after - before)) -v ns=$((end - begin)) \
+        'BEGIN { printf "%-6s %-10s %4d Hz  %6.3f %% of one CPU\n", name, source, hz, 100 * cpu / ns }'
 }
 
 "$hone" exporter --once --source nvml+host >"$folder/page"
