@@ -299,6 +299,12 @@ static hn_status try_strategy(hone_error *err, hn_optimizer *o, const hn_strateg
     hone_error inner = {0};
     size_t layers_before = o->result->layers.count;
     hone_status status = strategy->run(&inner, o, &candidate, &decision, why, sizeof why);
+    if (status != HONE_OK) {
+        hn_module_free(candidate);
+        json_decref(decision);
+        candidate = NULL;
+        decision = NULL;
+    }
     // What a strategy cannot do is a refusal with its reason, not the end of the run.
     if (status == HONE_ERR_UNSUPPORTED) {
         snprintf(v->reason, sizeof v->reason, "not possible here: %.200s", inner.text);

@@ -62,13 +62,14 @@ static void put_words(hn_str *out, const hn_optimize_result *r) {
         hn_str *into = v->kept ? &kept : v->tried ? &refused : NULL;
         if (into) hn_str_printf(into, "%s%s", into->length ? ", " : "", v->name);
     }
-    char small[CELL];
+    char small[CELL], fresh[160] = "";
+    if (r->fresh.pairs)
+        snprintf(fresh, sizeof fresh, " A process of its own measured the whole chain again: %.2f x [%.2f, %.2f], which %s.",
+                 r->fresh.speedup, r->fresh.speedup_ci[0], r->fresh.speedup_ci[1],
+                 r->fresh_agrees ? "agrees" : "does not agree with the figure above");
     snprintf(small, sizeof small,
-             "The input model against itself: %.3f x [%.3f, %.3f]: what the noise of this machine looks like.%s",
-             r->aa.speedup, r->aa.speedup_ci[0], r->aa.speedup_ci[1],
-             !r->fresh.pairs     ? ""
-             : r->fresh_agrees ? " A process of its own measured the same again."
-                               : " A process of its own measured something else: see below.");
+             "The input model against itself: %.3f x [%.3f, %.3f], the noise of this machine.%s", r->aa.speedup,
+             r->aa.speedup_ci[0], r->aa.speedup_ci[1], fresh);
     hn_str words = {0};
     if (kept.length)
         hn_str_printf(&words, "Kept: %s. Each was measured against the model before it and its outputs were "
@@ -135,7 +136,9 @@ static void histogram(const hn_latency *l, double low, double high, hn_plot_poin
 static void put_plots(hn_str *out, const hn_optimize_result *r) {
     static hn_plot_point a[BINS], b[BINS]; // one report at a time is written
     double low = fmin(r->baseline.latency.min_ms, r->result.latency.min_ms) * 0.98;
-    double high = fmax(r->baseline.latency.p90_ms, r->result.latency.p90_ms) * 1.1;
+    // A busy machine's tail would press both into one bin; the table has the p99.
+    double high = fmin(fmax(r->baseline.latency.p90_ms, r->result.latency.p90_ms) * 1.1,
+                       fmax(r->baseline.latency.p50_ms, r->result.latency.p50_ms) * 2);
     histogram(&r->baseline.latency, low, high, a);
     histogram(&r->result.latency, low, high, b);
     hn_plot_series lines[] = {{"input", a, BINS, 3, true}, {"result", b, BINS, 0, true}};

@@ -1,0 +1,223 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What `hone optimize` makes of real models, beside onnxruntime in float32 and in static int8.
+
+    bench/optimise_table.py [--models DIR] [--threads 1] [--seconds S] [--work DIR] [--json ROWS] [--write] [NAME...]
+
+For each model: calibration data (photographs where scikit-image and scikit-learn are there, the model's own test
+data, else smooth noise), the file after `--only graph`, after everything, and onnxruntime's quantize_static (QDQ, per
+channel, min-max) of the same data. Five engines are then measured as in ort_compare.py, one at a time in turn: hone on
+the three files, onnxruntime on the input and on its int8 file. Accuracy is the cosine of all outputs to those of the
+float32 file, on data that calibration has not seen. --json keeps rows between calls, --write puts the table into
+docs/performance.md.
+"""
+import argparse, json, math, os, statistics as st, subprocess, sys, tempfile
+import ort_compare as oc
+
+ROOT = oc.ROOT
+HONE = os.environ.get("HONE", f"{ROOT}/build/hone")
+# Input, its shape for one sample, and what pixels are brought to (mean, deviation); "own": the model's test data.
+IMAGES = {
+    "face_rfb320": ("input", (3, 240, 320), 127, 128), "face_rfb320_simplified": ("input", (3, 240, 320), 127, 128),
+    "face_yunet_dynamic": ("input", (3, 320, 320), 0, 1), "detect_yolox_nano": ("images", (3, 416, 416), 0, 1),
+    "cifar_resnet2b": ("input.1", (3, 32, 32), 127, 64), "vit_cifar_ibp": ("input", (3, 32, 32), 127, 64),
+    "superres10": ("input", (1, 224, 224), 0, 255), "bev-dynamo": None, "bev-ts": None,
+}
+OWN = ["bert-dynamo", "bert-ts", "llama-dynamo", "unet3d-dynamo", "unet3d-ts", "bev-dynamo", "bev-ts", "filetype_magika"]
+CONV_OR_TRANSFORMER = lambda name: name not in ("dlrm-ts", "lstm_power-ts", "matrix_factorisation-ts")
+
+
+def images(name, path, count=24):
+    """Crops of photographs, or smooth noise where there are none."""
+    import numpy as np
+    inp, (c, h, w), mean, std = IMAGES[name]
+    try:
+        import skimage, sklearn  # noqa: F401
+        subprocess.run([sys.executable, f"{ROOT}/tests/field/make_images.py", path, inp, str(h), str(w), str(count), str(mean), str(std)],
+                       check=True, capture_output=True)
+        if c == 1:
+            x = np.load(path)[inp]
+            np.savez(path, **{inp: x.mean(axis=1, keepdims=True).astype(np.float32)})
+        return "photographs"
+    except (ImportError, subprocess.CalledProcessError):
+        rng = np.random.default_rng(5)
+        a = np.kron(rng.uniform(size=(count, c, h // 8 + 1, w // 8 + 1)), np.ones((1, 1, 8, 8)))[:, :, :h, :w] * 255
+        np.savez(path, **{inp: ((a + rng.normal(size=a.shape) * 8 - mean) / std).astype(np.float32)})
+        return "smooth noise"
+
+
+def perturbed(session, folder, path, count=24):
+    """The model's own test sample, varied: float inputs by a tenth of their deviation, integers shuffled along the last axis."""
+    import glob
+    import numpy as np, onnx
+    from onnx import numpy_helper
+    rng, arrays = np.random.default_rng(5), {}
+    for f in sorted(glob.glob(f"{folder}/test_data_set_0/input_*.pb")):
+        t = onnx.TensorProto()
+        t.ParseFromString(open(f, "rb").read())
+        arrays[t.name] = numpy_helper.to_array(t)
+    out = {}
+    for i in session.get_inputs():
+        base = arrays[i.name]
+        if base.dtype.kind == "f":
+            rows = [base + rng.normal(size=base.shape).astype(base.dtype) * (0.1 * base.std() if k else 0) for k in range(count)]
+        else:
+            rows = [base if k == 0 else rng.permuted(base, axis=-1) if base.ndim else base for k in range(count)]
+        out[i.name] = np.stack(rows)
+    np.savez(path, **out)
+    return "its test sample, varied"
+
+
+def samples(npz, session, which):
+    """Feeds of the even samples (calibration) or the odd ones, as hone splits them."""
+    import numpy as np
+    data = np.load(npz)
+    rank = {i.name: len(i.shape) for i in session.get_inputs()}
+    count = min(len(data[n]) for n in rank)
+    for k in range(which, count, 2):
+        yield {n: data[n][k:k + 1] if data[n].ndim == rank[n] else data[n][k] for n in rank}
+
+
+def ort_int8(src, npz, dst, work):
+    import onnx, onnxruntime as ort
+    from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, QuantFormat, QuantType, quantize_static
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+    session = ort.InferenceSession(src, providers=["CPUExecutionProvider"])
+
+    class Reader(CalibrationDataReader):
+        def __init__(self):
+            self.it = samples(npz, session, 0)
+
+        def get_next(self):
+            return next(self.it, None)
+
+    pre = f"{work}/pre.onnx"
+    try:
+        quant_pre_process(src, pre, skip_symbolic_shape=True)
+    except Exception:  # its shape inference gives up on some files
+        onnx.save(onnx.load(src), pre)
+    quantize_static(pre, dst, Reader(), quant_format=QuantFormat.QDQ, per_channel=True, activation_type=QuantType.QUInt8,
+                    weight_type=QuantType.QInt8, calibrate_method=CalibrationMethod.MinMax)
+
+
+def cosine(src, other, npz):
+    import numpy as np, onnxruntime as ort
+    a, b = (ort.InferenceSession(p, providers=["CPUExecutionProvider"]) for p in (src, other))
+    x, y = [], []
+    for feeds in samples(npz, a, 1):
+        x += [v.ravel().astype(np.float64) for v in a.run(None, feeds) if v.dtype.kind == "f"]
+        y += [v.ravel().astype(np.float64) for v in b.run(None, feeds) if v.dtype.kind == "f"]
+    x, y = np.concatenate(x), np.concatenate(y)
+    keep = np.isfinite(x) & np.isfinite(y)
+    return float(x[keep] @ y[keep] / (np.linalg.norm(x[keep]) * np.linalg.norm(y[keep]) or 1))
+
+
+def optimise(src, dst, npz, threads, extra, report):
+    r = subprocess.run([HONE, "optimize", src, "-o", dst, "--data", npz, "--threads", str(threads), "--report", report, *extra],
+                       capture_output=True, text=True)
+    if r.returncode:
+        raise RuntimeError(r.stderr.strip())
+    return json.load(open(f"{report}/report.json"))
+
+
+def one(name, args, threads, work):
+    import numpy as np, onnxruntime as ort
+    ort.set_default_logger_severity(3)
+    src = os.path.abspath(f"{args.models}/{name}/model.onnx")
+    npz, graph, best, theirs = (f"{work}/{name}{s}" for s in (".npz", ".graph.onnx", ".best.onnx", ".ort8.onnx"))
+    session = ort.InferenceSession(src, providers=["CPUExecutionProvider"])
+    if os.path.exists(f"{args.models}/{name}/samples.npz"):
+        npz, what = f"{args.models}/{name}/samples.npz", "its samples"
+    elif name in OWN:
+        what = perturbed(session, f"{args.models}/{name}", npz)
+    else:
+        what = images(name, npz)
+    seconds = ["--seconds", str(args.gate_seconds)]
+    optimise(src, graph, npz, threads, ["--only", "graph", "--force", "graph", *seconds], f"{work}/{name}.g")
+    report = optimise(src, best, npz, threads, seconds, f"{work}/{name}.r")
+    row = {"data": what, "kept": [s["name"] for s in report["strategies"] if s["kept"]], "cosine": report["result"]["accuracy"]["cosine"]}
+    paths = [("hone", src), ("hone", graph), ("hone", best), ("ort", src)]
+    try:
+        ort_int8(src, npz, theirs, work)
+        row["ort8_cosine"] = cosine(src, theirs, npz)
+        paths.append(("ort", theirs))
+    except Exception as e:  # what the peer cannot quantise is said, not hidden
+        row["ort8_why"] = f"{type(e).__name__}: {str(e)[:120]}"
+    feeds = next(samples(npz, session, 1))
+    np.savez(f"{work}/in.npz", **feeds)
+    cpus, outputs, sides = sorted(os.sched_getaffinity(0))[:threads], [o.name for o in session.get_outputs()], []
+    try:
+        for engine, path in paths:
+            sides.append(oc.Side(engine, path, threads, cpus, f"{work}/in.npz", outputs))
+        # Speed-ups are of the optimised file: its side comes first.
+        order = [2, 0, 1, 3, 4][:len(sides)] if len(sides) == 5 else [2, 0, 1, 3]
+        p50, ratios, pairs = oc.measure([sides[k] for k in order], [0] * len(order), args.seconds)
+    finally:
+        for s in sides:
+            s.close()
+    for key, k in zip(("best", "base", "graph", "ort", "ort8"), range(len(order))):
+        row[key + "_ms"] = p50[k]
+        if k:
+            row["over_" + key] = ratios[k - 1]
+    row.update(pairs=pairs, load=oc.load())
+    return row
+
+
+def markdown(rows):
+    mean = lambda v: math.exp(st.fmean(math.log(x) for x in v)) if v else float("nan")
+    pair = lambda r: f"{r[0]:.2f} [{r[1]:.2f}, {r[2]:.2f}]" if r else ""
+    loads = [r["load"] for r in rows.values()]
+    out = [f"{oc.conditions()}. Load average {min(loads):.1f} to {max(loads):.1f}.", "",
+           "| Model | T | hone ms | after graph | after all | onnxruntime | its int8 | kept | over the input | over onnxruntime float32 | over its int8 | cosine | its int8's |",
+           "|---|--:|--:|--:|--:|--:|--:|---|:--|:--|:--|--:|--:|"]
+    for (n, t), r in sorted(rows.items()):
+        ms = [oc.us(r[k]) if k in r else r.get("ort8_why", "")[:24] for k in ("base_ms", "graph_ms", "best_ms", "ort_ms", "ort8_ms")]
+        out.append(f"| {oc.ORIGIN.get(n, n)} | {t} | " + " | ".join(ms) + f" | {', '.join(r['kept']) or 'nothing'} | {pair(r.get('over_base'))} | {pair(r.get('over_ort'))} | "
+                   f"{pair(r.get('over_ort8'))} | {r['cosine']:.5f} | " + (f"{r['ort8_cosine']:.5f}" if "ort8_cosine" in r else "") + " |")
+    out.append("")
+    for t in sorted({t for _, t in rows}):
+        mine = {n: r for (n, k), r in rows.items() if k == t and CONV_OR_TRANSFORMER(n)}
+        graph = [r["over_ort"][0] * r["best_ms"] / r["graph_ms"] for r in mine.values()]
+        out += [f"{t} thread{'s'[:t > 1]}, {len(mine)} models: after `graph` {mean(graph):.2f} x onnxruntime float32 (geometric mean), after all **{mean([r['over_ort'][0] for r in mine.values()]):.2f} x** "
+                f"its float32 and **{mean([r['over_ort8'][0] for r in mine.values() if 'over_ort8' in r]):.2f} x** its int8; the least over the own input {min(r['over_base'][0] for r in mine.values()):.2f}.", ""]
+    return "\n".join(out)
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    p.add_argument("--models", default=f"{ROOT}/../shared/data/models")
+    p.add_argument("--threads", default="1", type=lambda s: [int(x) for x in s.split(",")])
+    p.add_argument("--seconds", type=float, default=6, help="time to measure a model's five sides")
+    p.add_argument("--gate-seconds", type=float, default=1, help="--seconds of hone optimize")
+    p.add_argument("--work", help="keep files here")
+    p.add_argument("--json", help="keep rows here, beside those of earlier calls")
+    p.add_argument("--write", action="store_true", help="update docs/performance.md")
+    p.add_argument("names", nargs="*", help="- : only print")
+    args = p.parse_args()
+    rows = {}
+    if args.json and os.path.exists(args.json):
+        rows = {(r.pop("model"), r.pop("threads")): r for r in json.load(open(args.json))}
+    names = args.names or sorted(set(OWN) | set(IMAGES))
+    with tempfile.TemporaryDirectory() as scratch:
+        for name in names if names != ["-"] else []:
+            for t in args.threads:
+                try:
+                    r = rows[name, t] = one(name, args, t, os.path.abspath(args.work) if args.work else scratch)
+                    print(f"{name:24} {t}T {', '.join(r['kept'])}: over input {r['over_base'][0]:.2f}, onnxruntime {r['over_ort'][0]:.2f}, its int8 "
+                          f"{r.get('over_ort8', [float('nan')])[0]:.2f}, cosine {r['cosine']:.5f}", file=sys.stderr, flush=True)
+                except (RuntimeError, KeyError, ValueError) as e:
+                    print(f"{name:24} {t}T failed: {type(e).__name__} {e}", file=sys.stderr, flush=True)
+                if args.json:
+                    json.dump([{"model": n, "threads": k, **r} for (n, k), r in rows.items()], open(args.json, "w"), indent=1)
+    text = markdown(rows)
+    print(text)
+    if args.write:
+        path = f"{ROOT}/docs/performance.md"
+        s = open(path).read()
+        begin, end = "<!-- optimise: begin, written by bench/optimise_table.py -->", "<!-- optimise: end -->"
+        a, b = s.index(begin) + len(begin), s.index(end)
+        open(path, "w").write(s[:a] + "\n" + text.rstrip() + "\n" + s[b:])
+
+
+if __name__ == "__main__":
+    main()
