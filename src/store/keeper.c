@@ -2,7 +2,8 @@
 // Putting forms into the store behind the caller's back: writing and syncing 128 MiB takes longer than
 // making them, so a thread of its own does it, which ends when nothing is left to do. A process that
 // ends before that has kept nothing; the store is made for that. It begins when nothing has come for a
-// while, or somebody waits: planning goes on right after a form is made, and needs the CPUs.
+// while, or somebody waits: planning goes on right after a form is made, and needs the CPUs. After
+// fork() the child has nothing to put: the thread is gone, and the store with it (store.c).
 #include <pthread.h>
 #include <signal.h>
 #include <time.h>
@@ -64,8 +65,20 @@ static void *work(void *arg) {
     return NULL;
 }
 
+static void forget_jobs(void) {
+    pthread_mutex_init(&g_lock, NULL); // whoever held it does not live here
+    pthread_cond_init(&g_idle, NULL);
+    pthread_cond_init(&g_pressed, NULL);
+    g_first = g_last = NULL; // what they refer to stays, like the parent's
+    g_running = g_hurry = false;
+}
+
+static pthread_once_t g_once = PTHREAD_ONCE_INIT;
+static void init_once(void) { pthread_atfork(NULL, NULL, forget_jobs); }
+
 // A thread that takes no signal: those are the program's.
 static bool start(void) {
+    pthread_once(&g_once, init_once);
     pthread_t thread;
     sigset_t all, before;
     sigfillset(&all);

@@ -36,8 +36,22 @@ static hn_prepared_stats g_stats;
 static hn_digest_key g_key;
 static pthread_once_t g_key_once = PTHREAD_ONCE_INIT;
 
+static void before_fork(void) { pthread_mutex_lock(&g_lock); }
+static void after_fork(void) { pthread_mutex_unlock(&g_lock); }
+
+// What other threads were making will not be finished here.
+static void after_fork_in_child(void) {
+    for (size_t i = 0; i < BUCKETS; i++)
+        for (hn_prepared **at = &g_bucket[i]; *at;)
+            if ((*at)->state == MAKING) *at = (*at)->next;
+            else at = &(*at)->next;
+    pthread_cond_init(&g_changed, NULL);
+    pthread_mutex_unlock(&g_lock);
+}
+
 static void make_key(void) {
     unsigned char secret[32];
+    pthread_atfork(before_fork, after_fork, after_fork_in_child);
     hn_digest_secret(secret);
     hn_digest_key_from(secret, &g_key);
 }

@@ -261,7 +261,11 @@ void hn_store_close(hn_store *store) {
 }
 
 static hn_store *g_default;
+// SQLite's connections and file locks do not survive fork(), and a thread that is gone in the child
+// may have held the store's lock: the child does without.
+static void forget_default(void) { g_default = NULL; }
 static void open_default(void) {
+    pthread_atfork(NULL, NULL, forget_default);
     const hn_config *config = hn_config_get();
     const char *folder = *config->store ? config->store : hn_config_env("HONE_STORE"); // a library has no flags
     g_default = hn_store_open(folder, config->store_bytes);

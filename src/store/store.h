@@ -31,7 +31,8 @@ typedef struct hn_store_key {
 // be used, or memory is short.
 hn_store *hn_store_open(const char *folder, int64_t limit_bytes);
 void hn_store_close(hn_store *store); // takes NULL
-// The process's own, from the settings; opened at the first call. NULL: works without. Not to be closed.
+// The process's own, from the settings; opened at the first call. NULL: works without, as a child does
+// that was forked after that. Not to be closed.
 hn_store *hn_store_default(void);
 
 // ---- blobs --------------------------------------------------------------------------------------

@@ -3,6 +3,8 @@
 // digest and the list of mappings that its keys are made of.
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sqlite3.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include "store/keeper.h"
 #include "store/prepared.h"
@@ -394,6 +396,55 @@ static void sets_count_once(void **state) {
     hn_prepared_set_free(&set);
 }
 
+static bool child_ends_well(void (*fn)(const hn_prepared_ask *ask), const hn_prepared_ask *ask) {
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(20); // a child that hangs is ended by it
+        fn(ask);
+        _exit(hn_store_default() ? 3 : 0);
+    }
+    int status = -1;
+    return waitpid(child, &status, 0) == child && status == 0;
+}
+
+static void make_in_child(const hn_prepared_ask *ask) {
+    hone_error err = {0};
+    hn_prepared *p = NULL;
+    if (hn_prepared_get(&err, ask, &p) != HONE_OK) _exit(2);
+    hn_prepared_release(p);
+    hn_keeper_wait();
+}
+
+// The keeper stands inside the store, held up by another process's transaction, when the program forks.
+static void a_child_forked_amid_keeping_works_on(void **state) {
+    (void)state;
+    static unsigned char a[256], b[256];
+    const unsigned char *pa = a, *pb = b;
+    hn_prepared_ask first = ask_for(&pa), second = ask_for(&pb);
+    first.form = "before the fork", second.form = "in the child";
+    first.bytes = second.bytes = (size_t)1 << 20;
+    hn_store_info info, after;
+    hn_store *store = hn_store_default();
+    assert_non_null(store);
+    hn_store_get_info(store, &info);
+    char path[PATH_MAX + 16];
+    snprintf(path, sizeof path, "%s/index.db", info.path);
+    sqlite3 *db = NULL;
+    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL), SQLITE_OK);
+    hn_prepared_release(get(&first));
+    usleep(900000); // it begins after half a second
+    bool well = child_ends_well(make_in_child, &second);
+    assert_int_equal(sqlite3_exec(db, "COMMIT", NULL, NULL, NULL), SQLITE_OK);
+    sqlite3_close(db);
+    assert_true(well);
+    hn_keeper_wait();
+    hn_store_get_info(store, &after);
+    assert_int_equal(after.blobs, info.blobs + 1); // the parent's goes on as before
+    hn_prepared_release(get(&second));
+    hn_keeper_wait();
+}
+
 int main(void) {
     char folder[] = "/tmp/hone-prepared-XXXXXX", command[64];
     if (!mkdtemp(folder) || setenv("HONE_STORE", folder, 1) != 0) return 1;
@@ -409,6 +460,7 @@ int main(void) {
         cmocka_unit_test(mapped_content_is_known_by_its_file),
         cmocka_unit_test(large_blocks_are_zero_and_aligned),
         cmocka_unit_test(sets_count_once),
+        cmocka_unit_test(a_child_forked_amid_keeping_works_on),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     snprintf(command, sizeof command, "rm -rf %s", folder);
