@@ -20,7 +20,8 @@
 
 typedef void (*hn_team_fn)(void *data);
 
-// Runs fn(data) for each of `parts` parts and returns when all have ended. Inside a region: once, as
+// Runs fn(data) for each of `parts` parts and returns when all have ended. Never fewer, even where the
+// system gives no threads: oneDNN has cut its work for the number asked for. Inside a region: once, as
 // a region of one part (and hn_team_active stays true).
 void hn_team_run(hn_team_fn fn, void *data, int parts);
 // Of the part that this thread runs now; 0 of 1 outside.
