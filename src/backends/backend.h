@@ -39,6 +39,9 @@ typedef struct hn_kernel_ops {
     hone_status (*bind)(hone_error *err, hn_kernel *kernel, const hn_args *args);
     hone_status (*run)(hone_error *err, hn_kernel *kernel, const hn_args *args);
     void (*destroy)(hn_kernel *kernel);
+    // Host work that must precede a run whose steps are replayed as a whole (copying the caller's
+    // memory to where a copy engine finds it); may be NULL.
+    hone_status (*stage)(hone_error *err, hn_kernel *kernel, const hn_args *args);
 } hn_kernel_ops;
 
 // First member of every backend's kernel object. select fills it.
@@ -46,11 +49,13 @@ struct hn_kernel {
     const hn_kernel_ops *ops;
     const char *variant;          // "dnnl:brgconv_avx512", "own:depthwise_avx512", "ref": static text
     bool is_reference;
+    bool on_device;               // run only starts the work (sync waits); workspace is device memory
     size_t workspace_bytes;
     // Weights in the kernel's own form and the like, shared with other kernels: destroy drops the
     // references (hn_kernel_release).
     hn_prepared *prepared[HN_MAX_PREPARED];
     int prepared_count;
+    size_t own_bytes;             // weights in forms of its own beside those
     hn_layout in_layout[HN_MAX_KERNEL_IO];
     hn_layout out_layout[HN_MAX_KERNEL_IO];
     uint64_t consumed;            // bit i: input i was read at select (prepacked): no pointer needed
@@ -105,9 +110,29 @@ struct hn_backend {
     hone_status (*adopt)(hone_error *err, void *backend, const void *data, size_t bytes,
                          void **out_home);
     void (*disown)(void *backend, void *home);
+
+    // ---- backends whose memory the host cannot read; all NULL for the others ---------------------
+    // Layouts then say where a value lies, too: the ids below HN_LAYOUT_OPAQUE are host memory, a copy
+    // between host and device is a reorder, and kernels of both sides stand in one plan.
+    bool (*on_device)(hn_backend *backend, hn_layout layout);
+    // The dense row-major layout in the same memory: where views are made.
+    hn_layout (*plain_of)(hn_backend *backend, hn_layout layout);
+    // Host memory that copies are fast from, for values in host layouts.
+    hone_status (*host_alloc)(hone_error *err, hn_backend *backend, size_t bytes, void **out_memory);
+    void (*host_free)(hn_backend *backend, void *memory);
+    // Runs started between begin and end are recorded, not done; replay does them all at once. May be
+    // NULL. HONE_ERR_UNSUPPORTED: cannot record.
+    hone_status (*record_begin)(hone_error *err, hn_backend *backend);
+    hone_status (*record_end)(hone_error *err, hn_backend *backend, void **out_record);
+    hone_status (*replay)(hone_error *err, hn_backend *backend, void *record);
+    void (*record_free)(hn_backend *backend, void *record);
+    // Time stamps on the device: mark number `index` now; nanoseconds between two marks after sync.
+    hone_status (*mark)(hone_error *err, hn_backend *backend, int index);
+    hone_status (*between)(hone_error *err, hn_backend *backend, int from, int to, double *out_ns);
 };
 
-// Registered backends ("cpu", "null"); HONE_ERR_UNSUPPORTED with what is there when the name is not.
+// Registered backends ("cpu", "cuda", "null"; "cuda:1" names an index, which then wins);
+// HONE_ERR_UNSUPPORTED with what is there when the name is not.
 hn_status hn_backend_open(hone_error *err, const char *name, int index, hn_backend **out_backend);
 
 // The form of this key: the one that the process has, or a new one. The backend fills in kind, form,

@@ -66,7 +66,7 @@ static hn_status open_parts(hone_error *err, hn_cli_model *m, const char *path, 
         HN_FAIL(err, HONE_ERR_UNSUPPORTED, "'%s' has more than %d inputs or outputs", path,
                 HN_MAX_KERNEL_IO);
     hn_session_options options = {
-        .backend = m->backend, .force_reference = m->reference, .profile = profile};
+        .backend = m->backend, .force_reference = m->reference, .profile = profile, .resident = m->resident};
     HN_TRY(hn_session_new(err, m->module, &options, &m->session));
     if (m->data) {
         HN_TRY(hn_dataset_open(err, m->data, m->module, m->batch, &m->dataset));

@@ -14,6 +14,7 @@ typedef struct hn_cli_model {
     const char *data;           // --data
     int64_t batch;              // --batch
     bool reference;             // --reference
+    bool resident;              // --resident (bench)
     // out
     hn_backend *backend;
     hn_module *module;
@@ -25,7 +26,7 @@ typedef struct hn_cli_model {
 } hn_cli_model;
 
 #define HN_CLI_MODEL_OPTIONS(m)                                                                    \
-    {"device", "NAME", HN_OPT_STR, &(m)->device, "cpu (default here)"},                            \
+    {"device", "NAME", HN_OPT_STR, &(m)->device, "cpu (default), cuda, cuda:N"},                            \
         {"shape", "IN=1x3x8x8", HN_OPT_LIST, &(m)->shapes, "bind an input's free dims; repeat it"}, \
         {"input", "NAME=FILE", HN_OPT_LIST, &(m)->files, "an input from a .npy or .pb file; repeat"}, \
         {"data", "PATH", HN_OPT_STR, &(m)->data, ".npz, folder of them, or ONNX test data"},       \

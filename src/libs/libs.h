@@ -21,6 +21,8 @@ typedef struct hn_lib_spec {
     const char *title;        // "oneDNN"
     const char *env_override; // environment variable with a path that is tried first, or NULL
     const char *const *names; // file names in order, NULL-terminated
+    const char *cuda_file;    // pattern of a file of CUDA's: toolkits and Python wheels are searched
+                              // after the names; NULL: no
     const hn_lib_symbol *symbols;
     size_t symbol_count;
     const char *missing_hint; // what to install, or NULL

@@ -67,12 +67,9 @@ static const hn_binary_fn k_binary[HN_CLASSES][HN_OP_END] = {
 #include "ops/scalar.def"
 };
 
-#define TEXT_F(token, ...) [HN_OP_##token] = #__VA_ARGS__,
-#define TEXT_I(token, ...)
-#define TEXT_U(token, ...)
-static const char *const k_text[HN_OP_END] = {
-#define HN_UNARY(class, token, ...)  TEXT_##class(token, __VA_ARGS__)
-#define HN_BINARY(class, token, ...) TEXT_##class(token, __VA_ARGS__)
+static const char *const k_text[HN_CLASSES][HN_OP_END] = {
+#define HN_UNARY(class, token, ...)  [HN_CLASS_##class][HN_OP_##token] = #__VA_ARGS__,
+#define HN_BINARY(class, token, ...) [HN_CLASS_##class][HN_OP_##token] = #__VA_ARGS__,
 #include "ops/scalar.def"
 };
 
@@ -82,7 +79,7 @@ hn_unary_fn hn_scalar_unary(hn_op op, hn_class class) {
 hn_binary_fn hn_scalar_binary(hn_op op, hn_class class) {
     return op < HN_OP_END ? k_binary[class][op] : NULL;
 }
-const char *hn_scalar_text(hn_op op) { return op < HN_OP_END ? k_text[op] : NULL; }
+const char *hn_scalar_text(hn_op op, hn_class class) { return op < HN_OP_END ? k_text[class][op] : NULL; }
 
 typedef struct param_row {
     hn_op op;

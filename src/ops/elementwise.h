@@ -28,6 +28,6 @@ hn_unary_fn hn_scalar_unary(hn_op op, hn_class class);
 hn_binary_fn hn_scalar_binary(hn_op op, hn_class class);
 // The op's parameters from the node's attributes (0 where it has none).
 void hn_scalar_params(const hn_node *node, double *out_a, double *out_b);
-// Expression text of the op's floating form, NULL if it has none; for generated kernels.
-const char *hn_scalar_text(hn_op op);
+// Expression text of the op's form for a class, NULL if it has none; for generated kernels.
+const char *hn_scalar_text(hn_op op, hn_class class);
 #endif

@@ -122,7 +122,7 @@ hn_status hn_post_expand(hone_error *err, hn_node *node) {
     node->post_count = 0;
     hn_node_set_output(node, 0, acc);
     acc->type = old->type;
-    acc->type.dtype = HN_F32;
+    if (!hn_dtype_is_float(old->type.dtype)) acc->type.dtype = HN_F32; // behind it: QuantizeLinear
     hn_value *last = acc;
     for (int p = 0; p < post_count && last; p++)
         last = expand_post(node, &node->post[p], last, before);

@@ -44,11 +44,16 @@ static bool clip_bounds(const hn_node *clip, hn_post *post) {
     return true;
 }
 
-bool hn_pass_post_of(const hn_pass_ctx *ctx, const hn_node *producer, hn_node **out_step,
-                     hn_post *out_post, hn_value **out_operand) {
+// The element type of a step: float32; `wide`: the 16-bit floats too.
+static bool fuses(hn_dtype dtype, bool wide) {
+    return dtype == HN_F32 || (wide && (dtype == HN_F16 || dtype == HN_BF16));
+}
+
+static bool post_of(const hn_pass_ctx *ctx, const hn_node *producer, bool wide, hn_node **out_step,
+                    hn_post *out_post, hn_value **out_operand) {
     if (!only_output(producer) || producer->post_count == HN_MAX_POST) return false;
     const hn_value *value = producer->outputs[0];
-    if (value->type.dtype != HN_F32 || !hn_pass_can_absorb(ctx, value)) return false;
+    if (!fuses(value->type.dtype, wide) || !hn_pass_can_absorb(ctx, value)) return false;
     hn_node *step = value->uses.data[0].node;
     int index = value->uses.data[0].index;
     if (!only_output(step) || step->post_count || *step->domain) return false;
@@ -64,7 +69,7 @@ bool hn_pass_post_of(const hn_pass_ctx *ctx, const hn_node *producer, hn_node **
     if (k_steps[row].binary) {
         if (step->input_count != 2) return false;
         operand = step->inputs[1 - index];
-        if (!operand || operand->type.dtype != HN_F32 || operand->type.rank < 0) return false;
+        if (!operand || operand->type.dtype != value->type.dtype || operand->type.rank < 0) return false;
         post.swapped = index == 1;
         if (post.swapped && hn_pass_is(step, "PRelu")) return false; // the slope is no accumulator
     } else if (hn_pass_is(step, "Clip")) {
@@ -79,6 +84,11 @@ bool hn_pass_post_of(const hn_pass_ctx *ctx, const hn_node *producer, hn_node **
     *out_post = post;
     *out_operand = operand;
     return true;
+}
+
+bool hn_pass_post_of(const hn_pass_ctx *ctx, const hn_node *producer, hn_node **out_step,
+                     hn_post *out_post, hn_value **out_operand) {
+    return post_of(ctx, producer, false, out_step, out_post, out_operand);
 }
 
 hn_status hn_pass_absorb(hone_error *err, hn_pass_ctx *ctx, hn_node *node, hn_node *step,
@@ -101,11 +111,11 @@ hn_status hn_pass_absorb(hone_error *err, hn_pass_ctx *ctx, hn_node *node, hn_no
     return HONE_OK;
 }
 
-static hn_status absorb_steps(hone_error *err, hn_pass_ctx *ctx, hn_node *node) {
+static hn_status absorb_steps(hone_error *err, hn_pass_ctx *ctx, hn_node *node, bool wide) {
     hn_node *step;
     hn_post post;
     hn_value *operand;
-    while (hn_pass_post_of(ctx, node, &step, &post, &operand)) {
+    while (post_of(ctx, node, wide, &step, &post, &operand)) {
         if (node->post_count == 0) node->base_input_count = node->input_count;
         if (operand) {
             post.input = node->input_count;
@@ -118,19 +128,42 @@ static hn_status absorb_steps(hone_error *err, hn_pass_ctx *ctx, hn_node *node) 
     return HONE_OK;
 }
 
-static hone_status posts_graph(hone_error *err, hn_pass_ctx *ctx, hn_graph *graph) {
-    // Heavy nodes move while steps go: the walk needs a list of its own.
+// Element-wise nodes that a backend writes kernels for can take steps as well as the heavy ones.
+static bool takes_steps(const hn_node *node, bool wide) {
+    if (heavy(node)) return true;
+    return wide && node->op && !*node->domain && node->output_count == 1 && node->outputs[0] &&
+           fuses(node->outputs[0]->type.dtype, true) &&
+           (hn_op_has(node->op, HN_T_ELEMENTWISE) || hn_pass_is(node, "BatchNormalization"));
+}
+
+static hn_status absorb_graph(hone_error *err, hn_pass_ctx *ctx, hn_graph *graph, bool wide) {
+    // Nodes move while steps go: the walk needs a list of its own. A node that has become a step of an
+    // earlier one is gone and has no place in a graph any more.
     HN_VEC(hn_node *) nodes = {0};
     hone_status status = HONE_OK;
-    for (hn_node *node = graph->first; node && status == HONE_OK; node = node->next)
-        if (heavy(node) && !hn_vec_push(&nodes, node))
-            status = HN_SET(err, HONE_ERR_NOMEM, "out of memory (fusing steps)");
-    for (size_t i = 0; i < nodes.count && status == HONE_OK; i++)
-        status = absorb_steps(err, ctx, nodes.data[i]);
+    for (int pass = 0; pass < 2 && status == HONE_OK; pass++) { // heavy ones have the first choice
+        nodes.count = 0;
+        for (hn_node *node = graph->first; node && status == HONE_OK; node = node->next)
+            if (heavy(node) == (pass == 0) && takes_steps(node, wide) && !hn_vec_push(&nodes, node))
+                status = HN_SET(err, HONE_ERR_NOMEM, "out of memory (fusing steps)");
+        for (size_t i = 0; i < nodes.count && status == HONE_OK; i++)
+            if (nodes.data[i]->output_count && nodes.data[i]->outputs[0] && nodes.data[i]->outputs[0]->producer == nodes.data[i])
+                status = absorb_steps(err, ctx, nodes.data[i], wide);
+    }
     hn_vec_free(&nodes);
     return status;
 }
 
+static hone_status posts_graph(hone_error *err, hn_pass_ctx *ctx, hn_graph *graph) {
+    return absorb_graph(err, ctx, graph, false);
+}
 hone_status hn_pass_posts(hone_error *err, hn_pass_ctx *ctx) {
     return hn_pass_each_graph(err, ctx, posts_graph);
+}
+
+static hone_status posts_wide_graph(hone_error *err, hn_pass_ctx *ctx, hn_graph *graph) {
+    return absorb_graph(err, ctx, graph, true);
+}
+hone_status hn_pass_posts_wide(hone_error *err, hn_pass_ctx *ctx) {
+    return hn_pass_each_graph(err, ctx, posts_wide_graph);
 }

@@ -349,7 +349,12 @@ void hn_plan_free(hn_session *session, hn_plan *plan) {
         hn_barrier_free(&plan->barriers[i]);
     for (int i = 0; plan->barrier_outputs && i < plan->barrier_output_count; i++)
         hn_tensor_free(&plan->barrier_outputs[i]);
-    if (plan->slab) session->options.backend->free(session->options.backend, plan->slab);
+    hn_backend *backend = session->options.backend;
+    for (size_t i = 0; i < plan->segments.count; i++)
+        if (plan->segments.data[i].record) backend->record_free(backend, plan->segments.data[i].record);
+    hn_vec_free(&plan->segments);
+    if (plan->slab) backend->free(backend, plan->slab);
+    if (plan->host_slab) backend->host_free(backend, plan->host_slab);
     hn_vec_free(&plan->slots);
     hn_vec_free(&plan->steps);
     hn_vec_free(&plan->patches);
@@ -362,6 +367,7 @@ size_t hn_plan_prepared_bytes(const hn_plan *plan, hn_prepared_set *seen) {
     size_t bytes = 0;
     for (size_t s = 0; s < plan->steps.count; s++) {
         const hn_kernel *kernel = plan->steps.data[s].kernel;
+        bytes += kernel->own_bytes;
         for (int i = 0; i < kernel->prepared_count; i++)
             if (hn_prepared_set_add(seen, kernel->prepared[i]))
                 bytes += hn_prepared_bytes(kernel->prepared[i]);
@@ -422,11 +428,92 @@ static hn_status run_profiled(hone_error *err, hn_plan *plan) {
     return HONE_OK;
 }
 
+// ---- running with a device ----------------------------------------------------------------------
+static bool skipped(const hn_session *session, const hn_plan *plan, const hn_step *step) {
+    return step->is_transfer && session->options.resident && plan->runs > 0;
+}
+
+static hn_status start_steps(hone_error *err, hn_session *session, hn_plan *plan, const hn_segment *segment) {
+    for (int s = segment->first; s < segment->end; s++) {
+        hn_step *step = &plan->steps.data[s];
+        if (!skipped(session, plan, step)) HN_TRY(step->kernel->ops->run(err, step->kernel, &step->args));
+    }
+    return HONE_OK;
+}
+
+// Recorded in the second run, when every kernel has been loaded and tried.
+static hn_status start_segment(hone_error *err, hn_session *session, hn_plan *plan, hn_segment *segment) {
+    hn_backend *backend = session->options.backend;
+    if (!segment->record && plan->runs > 0 && backend->record_begin && segment->end - segment->first > 1) {
+        hone_status status = backend->record_begin(err, backend);
+        if (status == HONE_OK) {
+            hone_status started = start_steps(err, session, plan, segment);
+            status = backend->record_end(started == HONE_OK ? err : NULL, backend, &segment->record);
+            if (started != HONE_OK) status = started;
+        }
+        if (status != HONE_OK && status != HONE_ERR_UNSUPPORTED) return status;
+    }
+    if (segment->record) return backend->replay(err, backend, segment->record);
+    return start_steps(err, session, plan, segment);
+}
+
+static hn_status run_profiled_segment(hone_error *err, hn_session *session, hn_plan *plan, hn_segment *segment) {
+    hn_backend *backend = session->options.backend;
+    if (segment->on_device) HN_TRY(backend->mark(err, backend, 0));
+    for (int s = segment->first; s < segment->end; s++) {
+        hn_step *step = &plan->steps.data[s];
+        int64_t before = hn_clock_ns();
+        if (skipped(session, plan, step)) continue;
+        HN_TRY(step->kernel->ops->run(err, step->kernel, &step->args));
+        if (segment->on_device) {
+            HN_TRY(backend->mark(err, backend, s - segment->first + 1));
+        } else {
+            step->total_ns += (double)(hn_clock_ns() - before);
+            step->runs++;
+        }
+    }
+    if (!segment->on_device) return HONE_OK;
+    HN_TRY(backend->sync(err, backend));
+    for (int s = segment->first, from = 0; s < segment->end; s++) {
+        hn_step *step = &plan->steps.data[s];
+        double ns;
+        if (skipped(session, plan, step)) continue;
+        HN_TRY(backend->between(err, backend, from, s - segment->first + 1, &ns));
+        from = s - segment->first + 1;
+        step->total_ns += ns;
+        step->runs++;
+    }
+    return HONE_OK;
+}
+
+// A device segment is waited for where the host goes on with its results.
+static hn_status run_segments(hone_error *err, hn_session *session, hn_plan *plan) {
+    hn_backend *backend = session->options.backend;
+    bool resident = session->options.resident && plan->runs > 0, waiting = false;
+    for (size_t s = 0; s < plan->steps.count && !resident; s++) {
+        hn_step *step = &plan->steps.data[s];
+        if (step->kernel->ops->stage) HN_TRY(step->kernel->ops->stage(err, step->kernel, &step->args));
+    }
+    for (size_t i = 0; i < plan->segments.count; i++) {
+        hn_segment *segment = &plan->segments.data[i];
+        if (!segment->on_device && waiting) HN_TRY(backend->sync(err, backend));
+        waiting = segment->on_device;
+        if (session->options.profile) HN_TRY(run_profiled_segment(err, session, plan, segment));
+        else if (segment->on_device) HN_TRY(start_segment(err, session, plan, segment));
+        else HN_TRY(start_steps(err, session, plan, segment));
+    }
+    if (waiting && !resident) HN_TRY(backend->sync(err, backend));
+    plan->runs++;
+    return HONE_OK;
+}
+
 hn_status hn_plan_run(hone_error *err, hn_session *session, hn_plan *plan, const hn_tensor *inputs,
                       hn_tensor *outputs) {
     for (size_t i = 0; i < plan->patches.count; i++)
         *plan->patches.data[i].where = inputs[plan->patches.data[i].input_index].data;
-    if (session->options.profile) {
+    if (plan->segments.count) {
+        HN_TRY(run_segments(err, session, plan));
+    } else if (session->options.profile) {
         HN_TRY(run_profiled(err, plan));
     } else {
         for (size_t s = 0; s < plan->steps.count; s++) {

@@ -25,6 +25,8 @@ typedef struct hn_session_options {
     bool deterministic;
     bool apart;                 // shares no prepared forms, keeps none: a start as in a new process
     bool profile;               // time every step
+    bool resident;              // device backends: after a plan's first run inputs are taken to lie on
+                                // the device unchanged and outputs stay there; nothing waits (bench)
     int64_t plan_cache_bytes;   // 0: the setting
     uint64_t seed;              // of random ops
     const char *disable_passes; // comma-separated, or NULL
@@ -55,6 +57,8 @@ typedef struct hn_session_stats {
     int64_t plan_ns;         // time spent on planning since the start
     int steps, reference_steps, reorder_steps, barriers; // of the plan used last
     int heavy_steps, heavy_reference_steps;  // Conv, MatMul, Gemm, recurrences
+    int device_steps, host_steps, transfer_steps; // of the plan used last; 0 where all is host memory
+    int recorded_segments;   // runs of device steps that are replayed as a whole
 } hn_session_stats;
 void hn_session_get_stats(const hn_session *session, hn_session_stats *out_stats);
 

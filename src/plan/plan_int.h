@@ -39,6 +39,7 @@ typedef enum hn_slot_kind { HN_SLOT_SLAB, HN_SLOT_CONST, HN_SLOT_INPUT } hn_slot
 // Memory of one value in one layout.
 typedef struct hn_slot {
     hn_slot_kind kind;
+    bool on_device;     // lies in the device's slab; never for backends with host memory
     int alias_of;       // slot that owns the memory, -1: itself
     size_t bytes;
     int first, last;    // steps
@@ -54,9 +55,17 @@ typedef struct hn_step {
     int *slots;         // slot of each pointer, -1: NULL
     int input_count, output_count;
     int workspace_slot;
+    bool is_transfer;   // copies a graph input to the device or a graph output from it
     double total_ns;
     int64_t runs;
 } hn_step;
+
+// Steps that follow each other on one side. The device's are recorded once and replayed.
+typedef struct hn_segment {
+    int first, end;
+    bool on_device;
+    void *record;       // NULL: not recorded
+} hn_segment;
 
 typedef struct hn_patch {
     void **where;
@@ -100,8 +109,10 @@ struct hn_plan {
     HN_VEC(hn_slot) slots;
     HN_VEC(hn_step) steps;
     HN_VEC(hn_patch) patches;
-    void *slab;
-    size_t slab_bytes, workspace_bytes;
+    void *slab, *host_slab; // host_slab: values in host layouts of a backend with device memory
+    size_t slab_bytes, host_slab_bytes, workspace_bytes;
+    HN_VEC(hn_segment) segments; // empty: every step is the host's
+    uint64_t runs;
     int reorder_steps;
     hn_barrier *barriers;
     int barrier_count;

@@ -18,10 +18,14 @@ value_state *hn_builder_value(builder *b, const hn_value *value) {
     return &b->values.data[value->id];
 }
 
+static bool on_device(const builder *b, hn_layout layout) {
+    return b->backend->on_device && b->backend->on_device(b->backend, layout);
+}
+
 static hn_status slot_add(hone_error *err, builder *b, hn_slot_kind kind, size_t bytes,
-                          int *out_slot) {
+                          bool device, int *out_slot) {
     int step = (int)b->plan->steps.count;
-    hn_slot slot = {.kind = kind, .alias_of = -1, .bytes = bytes, .first = step, .last = step};
+    hn_slot slot = {.kind = kind, .on_device = device, .alias_of = -1, .bytes = bytes, .first = step, .last = step};
     if (!hn_vec_push(&b->plan->slots, slot) || !hn_vec_push(&b->pending, 0))
         HN_NOMEM(err, "planning memory");
     *out_slot = (int)b->plan->slots.count - 1;
@@ -44,7 +48,7 @@ static hn_status attach(hone_error *err, builder *b, const hn_value *value, hn_l
 static hn_status first_slot(hone_error *err, builder *b, const hn_value *value, int *out_slot) {
     int slot;
     if (value->constant) {
-        HN_TRY(slot_add(err, b, HN_SLOT_CONST, value->constant->bytes, &slot));
+        HN_TRY(slot_add(err, b, HN_SLOT_CONST, value->constant->bytes, false, &slot));
         b->plan->slots.data[slot].address = value->constant->data;
     } else {
         int index = -1;
@@ -53,7 +57,7 @@ static hn_status first_slot(hone_error *err, builder *b, const hn_value *value, 
             if (main->inputs.data[i] == value) index = (int)i;
         if (index < 0)
             HN_FAIL(err, HONE_ERR_INTERNAL, "value '%s' is used before it is made", value->name);
-        HN_TRY(slot_add(err, b, HN_SLOT_INPUT, 0, &slot));
+        HN_TRY(slot_add(err, b, HN_SLOT_INPUT, 0, false, &slot));
         b->plan->slots.data[slot].input_index = index;
     }
     HN_TRY(attach(err, b, value, HN_LAYOUT_PLAIN, slot));
@@ -89,7 +93,8 @@ static hn_status step_add(hone_error *err, builder *b, hn_kernel *kernel, hn_nod
         if (held->slots[i] >= 0) touch(b, held->slots[i], index);
     }
     if (kernel->workspace_bytes) {
-        HN_TRY(slot_add(err, b, HN_SLOT_SLAB, kernel->workspace_bytes, &held->workspace_slot));
+        HN_TRY(slot_add(err, b, HN_SLOT_SLAB, kernel->workspace_bytes, kernel->on_device,
+                        &held->workspace_slot));
         hn_slot *workspace = &plan->slots.data[held->workspace_slot];
         workspace->first = workspace->last = index;
         if (plan->workspace_bytes < kernel->workspace_bytes)
@@ -105,13 +110,17 @@ static hn_status reorder_add(hone_error *err, builder *b, const hn_value *value,
     HN_TRY(b->backend->layout_bytes(err, b->backend, &value->type, to, &bytes));
     HN_TRY(b->backend->reorder(err, b->backend, &value->type, from, to, &kernel));
     int slot;
-    hone_status status = slot_add(err, b, HN_SLOT_SLAB, bytes, &slot);
+    hone_status status = slot_add(err, b, HN_SLOT_SLAB, bytes, on_device(b, to), &slot);
     if (status != HONE_OK) {
         kernel->ops->destroy(kernel);
         return status;
     }
     HN_TRY(step_add(err, b, kernel, NULL, &from_slot, 1, &slot, 1));
     b->plan->reorder_steps++;
+    hn_step *step = &b->plan->steps.data[b->plan->steps.count - 1];
+    step->is_transfer = on_device(b, from) != on_device(b, to) &&
+                        (b->plan->slots.data[root_of(b->plan, from_slot)].kind == HN_SLOT_INPUT ||
+                         value->graph_output_uses > 0);
     HN_TRY(attach(err, b, value, to, slot));
     *out_slot = slot;
     return HONE_OK;
@@ -129,8 +138,26 @@ hn_status hn_builder_slot(hone_error *err, builder *b, const hn_value *value, hn
             *out_slot = state->variants[i].slot;
             return HONE_OK;
         }
-    return reorder_add(err, b, value, state->variants[0].slot, state->variants[0].layout, layout,
-                       out_slot);
+    // Between host and device only dense values travel.
+    hn_layout from = state->variants[0].layout;
+    int slot = state->variants[0].slot;
+    for (int i = 1; i < state->variant_count; i++)
+        if (on_device(b, state->variants[i].layout) == on_device(b, layout) && on_device(b, from) != on_device(b, layout)) {
+            from = state->variants[i].layout;
+            slot = state->variants[i].slot;
+        }
+    if (on_device(b, from) != on_device(b, layout)) {
+        hn_layout leave = b->backend->plain_of(b->backend, from), arrive = b->backend->plain_of(b->backend, layout);
+        if (leave != from) {
+            HN_TRY(hn_builder_slot(err, b, value, leave, &slot));
+            from = leave;
+        }
+        if (arrive != layout) {
+            HN_TRY(reorder_add(err, b, value, slot, from, arrive, &slot));
+            from = arrive;
+        }
+    }
+    return reorder_add(err, b, value, slot, from, layout, out_slot);
 }
 
 // ---- the copy kernel ----------------------------------------------------------------------------
@@ -164,7 +191,7 @@ hn_status hn_builder_own(hone_error *err, builder *b, const hn_value *value, int
     kernel->base.ops = &k_copy_ops;
     kernel->base.variant = "copy";
     kernel->bytes = bytes;
-    hone_status status = slot_add(err, b, HN_SLOT_SLAB, bytes, &copy);
+    hone_status status = slot_add(err, b, HN_SLOT_SLAB, bytes, false, &copy);
     if (status != HONE_OK) {
         hn_free(kernel);
         return status;
@@ -192,10 +219,15 @@ static void release_inputs(builder *b, const hn_node *node) {
 static hn_status alias_add(hone_error *err, builder *b, hn_node *node) {
     const hn_value *in = node->inputs[0], *out = node->outputs[0];
     int slot, view;
-    HN_TRY(hn_builder_slot(err, b, in, HN_LAYOUT_PLAIN, &slot));
-    HN_TRY(slot_add(err, b, b->plan->slots.data[slot].kind, 0, &view));
+    hn_layout plain = HN_LAYOUT_PLAIN;
+    value_state *state = hn_builder_value(b, in);
+    if (!state) HN_NOMEM(err, "planning memory");
+    if (b->backend->plain_of && state->variant_count)
+        plain = b->backend->plain_of(b->backend, state->variants[0].layout);
+    HN_TRY(hn_builder_slot(err, b, in, plain, &slot));
+    HN_TRY(slot_add(err, b, b->plan->slots.data[slot].kind, 0, on_device(b, plain), &view));
     b->plan->slots.data[view].alias_of = slot;
-    HN_TRY(attach(err, b, out, HN_LAYOUT_PLAIN, view));
+    HN_TRY(attach(err, b, out, plain, view));
     release_inputs(b, node);
     return HONE_OK;
 }
@@ -205,19 +237,21 @@ static hn_status output_slot(hone_error *err, builder *b, hn_kernel *kernel, hn_
     const hn_value *value = node->outputs[index];
     size_t bytes;
     HN_TRY(b->backend->layout_bytes(err, b->backend, &value->type, kernel->out_layout[index], &bytes));
+    bool device = on_device(b, kernel->out_layout[index]);
     int source = index < 2 ? kernel->inplace_input[index] : -1;
     if (source >= 0 && source < node->input_count && in_slots[source] >= 0) {
         int root = root_of(b->plan, in_slots[source]);
         const hn_slot *memory = &b->plan->slots.data[root];
-        if (memory->kind == HN_SLOT_SLAB && memory->bytes >= bytes && b->pending.data[root] == 1) {
-            HN_TRY(slot_add(err, b, HN_SLOT_SLAB, bytes, out_slot));
+        if (memory->kind == HN_SLOT_SLAB && memory->on_device == device && memory->bytes >= bytes &&
+            b->pending.data[root] == 1) {
+            HN_TRY(slot_add(err, b, HN_SLOT_SLAB, bytes, device, out_slot));
             b->plan->slots.data[*out_slot].alias_of = root;
             // Taken: a second output must not take the same memory.
             b->pending.data[root]++;
             return HONE_OK;
         }
     }
-    return slot_add(err, b, HN_SLOT_SLAB, bytes, out_slot);
+    return slot_add(err, b, HN_SLOT_SLAB, bytes, device, out_slot);
 }
 
 static hn_status kernel_add(hone_error *err, builder *b, hn_kernel *kernel, hn_node *node) {
@@ -299,34 +333,57 @@ hn_status hn_builder_node(hone_error *err, builder *b, hn_node *node) {
 }
 
 // ---- offsets and binding ------------------------------------------------------------------------
-static hn_status place_slots(hone_error *err, builder *b) {
+static bool is_owner(const hn_slot *slot, bool device) {
+    return slot->kind == HN_SLOT_SLAB && slot->alias_of < 0 && slot->on_device == device;
+}
+
+// Offsets of one side's slots in a slab of their own.
+static hn_status place_slots(hone_error *err, builder *b, bool device) {
     hn_plan *plan = b->plan;
+    hn_backend *backend = b->backend;
+    bool main = device || !backend->on_device; // what host backends have is in the one slab
+    size_t *bytes = main ? &plan->slab_bytes : &plan->host_slab_bytes;
+    void **slab = main ? &plan->slab : &plan->host_slab;
     int count = 0, last_step = (int)plan->steps.count;
     hn_block *blocks = hn_calloc(plan->slots.count + 1, sizeof *blocks);
     if (!blocks) HN_NOMEM(err, "planning memory");
     bool good = true;
     for (size_t i = 0; i < plan->slots.count && good; i++) {
         hn_slot *slot = &plan->slots.data[i];
-        if (slot->kind != HN_SLOT_SLAB || slot->alias_of >= 0) continue;
+        if (!is_owner(slot, device)) continue;
         blocks[count].first = slot->first;
         blocks[count].last = slot->last > last_step ? last_step : slot->last;
         good = hn_round_up_size(slot->bytes ? slot->bytes : 1, HN_ALIGN, &blocks[count].bytes);
         count++;
     }
-    good = good && hn_memory_plan(blocks, count, &plan->slab_bytes);
+    good = good && hn_memory_plan(blocks, count, bytes);
     hone_status status = HONE_OK;
     if (!good)
         status = HN_SET(err, HONE_ERR_LIMIT, "the model's activations do not fit in memory");
-    else if (plan->slab_bytes)
-        status = b->backend->alloc(err, b->backend, plan->slab_bytes, &plan->slab);
+    else if (*bytes)
+        status = main ? backend->alloc(err, backend, *bytes, slab) : backend->host_alloc(err, backend, *bytes, slab);
     count = 0;
     for (size_t i = 0; i < plan->slots.count && status == HONE_OK; i++) {
         hn_slot *slot = &plan->slots.data[i];
-        if (slot->kind != HN_SLOT_SLAB || slot->alias_of >= 0) continue;
-        slot->address = (char *)plan->slab + blocks[count++].out_offset;
+        if (is_owner(slot, device)) slot->address = (char *)*slab + blocks[count++].out_offset;
     }
     hn_free(blocks);
     return status;
+}
+
+// Runs of steps on one side, where there are two.
+static hn_status add_segments(hone_error *err, hn_plan *plan) {
+    for (size_t s = 0; s < plan->steps.count; s++) {
+        bool device = plan->steps.data[s].kernel->on_device;
+        hn_segment *last = plan->segments.count ? &plan->segments.data[plan->segments.count - 1] : NULL;
+        if (last && last->on_device == device) {
+            last->end = (int)s + 1;
+            continue;
+        }
+        hn_segment segment = {(int)s, (int)s + 1, device, NULL};
+        if (!hn_vec_push(&plan->segments, segment)) HN_NOMEM(err, "planning");
+    }
+    return HONE_OK;
 }
 
 static hn_status set_pointer(hone_error *err, builder *b, void **where, int slot) {
@@ -341,7 +398,11 @@ static hn_status set_pointer(hone_error *err, builder *b, void **where, int slot
 
 hn_status hn_builder_finish(hone_error *err, builder *b) {
     hn_plan *plan = b->plan;
-    HN_TRY(place_slots(err, b));
+    HN_TRY(place_slots(err, b, false));
+    if (b->backend->on_device) {
+        HN_TRY(place_slots(err, b, true));
+        HN_TRY(add_segments(err, plan));
+    }
     for (size_t s = 0; s < plan->steps.count; s++) {
         hn_step *step = &plan->steps.data[s];
         for (int i = 0; i < step->input_count + step->output_count; i++)

@@ -132,7 +132,7 @@ static bool key_matches(const hn_plan *plan, const hn_tensor *inputs, int input_
 
 // Bytes that a plan adds to those whose prepared forms are in `seen`.
 static size_t all_bytes(const hn_plan *plan, hn_prepared_set *seen) {
-    size_t bytes = plan->slab_bytes + hn_plan_prepared_bytes(plan, seen);
+    size_t bytes = plan->slab_bytes + plan->host_slab_bytes + hn_plan_prepared_bytes(plan, seen);
     for (const hn_plan *tail = plan->tail ? plan->tail->plans : NULL; tail; tail = tail->next)
         bytes += all_bytes(tail, seen);
     for (int k = 0; k < plan->barrier_count; k++)
@@ -244,7 +244,7 @@ static bool is_heavy(const hn_step *step) {
 
 static void count_session(const hn_session *session, hn_session_stats *stats, hn_prepared_set *seen) {
     for (const hn_plan *plan = session->plans; plan; plan = plan->next) {
-        stats->slab_bytes += plan->slab_bytes;
+        stats->slab_bytes += plan->slab_bytes + plan->host_slab_bytes;
         stats->prepacked_bytes += hn_plan_prepared_bytes(plan, seen);
         stats->workspace_bytes += plan->workspace_bytes;
         stats->plans++;
@@ -256,6 +256,12 @@ static void count_session(const hn_session *session, hn_session_stats *stats, hn
             stats->reference_steps += step->kernel->is_reference;
             stats->heavy_steps += is_heavy(step);
             stats->heavy_reference_steps += is_heavy(step) && step->kernel->is_reference;
+            stats->transfer_steps += step->is_transfer;
+        }
+        for (size_t i = 0; newest && i < plan->segments.count; i++) {
+            const hn_segment *segment = &plan->segments.data[i];
+            *(segment->on_device ? &stats->device_steps : &stats->host_steps) += segment->end - segment->first;
+            stats->recorded_segments += segment->record != NULL;
         }
         if (newest) stats->barriers += plan->barrier_count;
         if (plan->tail) count_session(plan->tail, stats, seen);

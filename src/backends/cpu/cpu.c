@@ -13,7 +13,6 @@ static const cpu_row k_rows[] = {
 #define HN_KERNEL(domain, op, variant, isa, dnnl, select)                                          \
     {domain, op, variant, HN_ISA_##isa, dnnl, select},
 #include "kernels/kernels.def"
-#undef HN_KERNEL
 };
 
 const cpu_row *cpu_rows(size_t *out_count) {

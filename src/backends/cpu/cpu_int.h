@@ -58,7 +58,6 @@ typedef struct cpu_row {
     hone_status select(hone_error *err, cpu_state *cpu, const hn_select *what,                     \
                        hn_kernel **out_kernel);
 #include "kernels/kernels.def"
-#undef HN_KERNEL
 
 const cpu_row *cpu_rows(size_t *out_count);
 // The last row that takes the node; HONE_ERR_UNSUPPORTED where none does (err is not filled).
@@ -95,6 +94,8 @@ int cpu_const_ints(const hn_node *node, int index, int64_t *out, int max);
 
 // Content as a source of a prepared form: its pages may go where this node alone reads them.
 hn_prepared_source cpu_source(const cpu_value *value);
+// Which dims a Reduce* node reduces. False: not known now.
+bool cpu_reduce_axes(const hn_node *node, int rank, bool *reduced);
 
 // ---- layouts ------------------------------------------------------------------------------------
 // Order of the logical dims in memory, outermost first.
@@ -120,6 +121,22 @@ typedef struct cpu_move {
 bool cpu_move_init(cpu_move *move, int rank, const int64_t *dims, const int64_t *in_strides,
                    const int64_t *out_strides, size_t bytes);
 void cpu_move_run(const cpu_move *move, const void *in, void *out);
+
+// The kernel of every op that only moves elements (moves.c), Gather and ScatterND apart: a list of
+// copies. Other backends read it and do the same with their own copies.
+typedef struct cpu_move_part {
+    int input, output;
+    cpu_move move;
+} cpu_move_part;
+typedef struct cpu_moves {
+    hn_kernel base;
+    int fill_output;       // output that is filled first, -1: none
+    int64_t fill_count;
+    uint64_t fill_bits;
+    size_t fill_bytes;
+    int count;
+    cpu_move_part part[];
+} cpu_moves;
 
 // ---- element-wise (elementwise.c) ---------------------------------------------------------------
 // One step on float32: out = fn(a [, b]) over the dims, operands with strides (0: broadcast).
@@ -153,6 +170,20 @@ typedef struct cpu_posts {
 bool cpu_posts_init(cpu_state *cpu, const hn_select *what, int first, const hn_shape *out,
                     hn_layout layout, hn_kernel *kernel, cpu_posts *out_posts);
 void cpu_posts_run(const cpu_posts *posts, const hn_args *args, float *out);
+
+// ---- Resize (spatial.c) -------------------------------------------------------------------------
+typedef struct cpu_resize {
+    hn_kernel base;
+    int64_t outer, in[3], out[3], inner; // planes, sizes, elements side by side
+    bool linear;
+    int threads;
+    int32_t *low[3], *high[3];  // in one block behind the struct: low, then high of each dim, then weights
+    float *weight[3];           // of high
+    cpu_posts posts;
+} cpu_resize;
+// What a Resize node (nearest or linear over the spatial dims) reads: sizes and tables, without posts.
+// HONE_ERR_UNSUPPORTED for other modes. Freed by its destroy function.
+hn_status cpu_resize_new(hone_error *err, const hn_node *node, hn_layout layout, cpu_resize **out_resize);
 
 // ---- oneDNN (dnnl_util.c) -----------------------------------------------------------------------
 typedef enum dnnl_source {

@@ -6,22 +6,7 @@
 // plain on the side where the logical order counts.
 #include "backends/cpu/cpu_int.h"
 
-typedef struct move_part {
-    int input, output;
-    cpu_move move;
-} move_part;
-
-typedef struct moves_kernel {
-    hn_kernel base;
-    int fill_output;       // output that is filled first, -1: none
-    int64_t fill_count;
-    uint64_t fill_bits;
-    size_t fill_bytes;
-    int count;
-    move_part part[];
-} moves_kernel;
-
-static void fill(const moves_kernel *k, void *out) {
+static void fill(const cpu_moves *k, void *out) {
     int64_t n = k->fill_count;
     switch (k->fill_bytes) {
     case 1: memset(out, (int)k->fill_bits, (size_t)n); break;
@@ -41,7 +26,7 @@ static void fill(const moves_kernel *k, void *out) {
 
 static hone_status moves_run(hone_error *err, hn_kernel *kernel, const hn_args *args) {
     (void)err;
-    moves_kernel *k = (moves_kernel *)kernel;
+    cpu_moves *k = (cpu_moves *)kernel;
     if (k->fill_output >= 0) fill(k, args->outputs[k->fill_output]);
     for (int i = 0; i < k->count; i++)
         cpu_move_run(&k->part[i].move, args->inputs[k->part[i].input],
@@ -56,8 +41,8 @@ static bool movable(hn_dtype dtype) {
     return bits >= 8 && bits <= 64;
 }
 
-static hn_status moves_new(hone_error *err, int parts, moves_kernel **out) {
-    moves_kernel *k = cpu_kernel_new(sizeof *k + (size_t)parts * sizeof(move_part), &k_moves_ops);
+static hn_status moves_new(hone_error *err, int parts, cpu_moves **out) {
+    cpu_moves *k = cpu_kernel_new(sizeof *k + (size_t)parts * sizeof(cpu_move_part), &k_moves_ops);
     if (!k) HN_NOMEM(err, "selecting a kernel");
     k->fill_output = -1;
     *out = k;
@@ -65,7 +50,7 @@ static hn_status moves_new(hone_error *err, int parts, moves_kernel **out) {
 }
 
 // One box of elements: `dims` logical sizes with strides on both sides, walked in `order`.
-static void add_part(const hn_select *what, moves_kernel *k, int input, int output, int rank,
+static void add_part(const hn_select *what, cpu_moves *k, int input, int output, int rank,
                      const int *order, const int64_t *dims, const int64_t *in_strides,
                      int64_t in_offset, const int64_t *out_strides, int64_t out_offset,
                      size_t bytes) {
@@ -75,7 +60,7 @@ static void add_part(const hn_select *what, moves_kernel *k, int input, int outp
         is[i] = in_strides[order[i]];
         os[i] = out_strides[order[i]];
     }
-    move_part *part = &k->part[k->count++];
+    cpu_move_part *part = &k->part[k->count++];
     part->input = input;
     part->output = output;
     cpu_move_init(&part->move, rank, d, is, os, bytes);
@@ -116,7 +101,7 @@ hone_status own_transpose_select(hone_error *err, cpu_state *cpu, const hn_selec
     // A transposition to channels-first is free when its result is kept channels-last.
     if (is_dense(&y.shape, HN_LAYOUT_CHANNELS_LAST, is) && !is_dense(&y.shape, HN_LAYOUT_PLAIN, is))
         out = HN_LAYOUT_CHANNELS_LAST;
-    moves_kernel *k = NULL;
+    cpu_moves *k = NULL;
     HN_TRY(moves_new(err, 1, &k));
     cpu_physical(rank, out, order);
     cpu_strides(&y.shape, out, os);
@@ -142,7 +127,7 @@ hone_status own_concat_select(hone_error *err, cpu_state *cpu, const hn_select *
         if (cpu_in(node, i, &x) && cpu_hint(what, i) == HN_LAYOUT_CHANNELS_LAST &&
             !cpu_same_bytes(&x.shape))
             layout = HN_LAYOUT_CHANNELS_LAST;
-    moves_kernel *k = NULL;
+    cpu_moves *k = NULL;
     HN_TRY(moves_new(err, node->input_count, &k));
     int64_t is[HN_MAX_RANK], os[HN_MAX_RANK], at = 0;
     cpu_strides(&y.shape, layout, os);
@@ -180,7 +165,7 @@ hone_status own_split_select(hone_error *err, cpu_state *cpu, const hn_select *w
     if (given < 0 || (given && given != node->output_count)) return HONE_ERR_UNSUPPORTED;
     int64_t even = hn_ceil_div_i64(x.shape.dims[axis], node->output_count);
     hn_layout layout = cpu_hint(what, 0);
-    moves_kernel *k = NULL;
+    cpu_moves *k = NULL;
     HN_TRY(moves_new(err, node->output_count, &k));
     int64_t is[HN_MAX_RANK], os[HN_MAX_RANK], at = 0;
     cpu_strides(&x.shape, layout, is);
@@ -234,7 +219,7 @@ hone_status own_slice_select(hone_error *err, cpu_state *cpu, const hn_select *w
         offset += start * is[axis];
         is[axis] *= steps[i];
     }
-    moves_kernel *k = NULL;
+    cpu_moves *k = NULL;
     HN_TRY(moves_new(err, 1, &k));
     cpu_physical(rank, layout, order);
     if (y.count > 0)
@@ -291,7 +276,7 @@ hone_status own_pad_select(hone_error *err, cpu_state *cpu, const hn_select *wha
         to += (begin[i] > 0 ? begin[i] : 0) * os[i];
         empty = empty || dims[i] <= 0;
     }
-    moves_kernel *k = NULL;
+    cpu_moves *k = NULL;
     HN_TRY(moves_new(err, 1, &k));
     k->fill_output = 0;
     k->fill_count = y.count;
@@ -319,7 +304,7 @@ hone_status own_expand_select(hone_error *err, cpu_state *cpu, const hn_select *
         if (dim != 1 && dim != y.shape.dims[i]) return HONE_ERR_UNSUPPORTED;
         is[i] = dim == 1 ? 0 : own[i - lead];
     }
-    moves_kernel *k = NULL;
+    cpu_moves *k = NULL;
     HN_TRY(moves_new(err, 1, &k));
     cpu_physical(rank, HN_LAYOUT_PLAIN, order);
     if (y.count > 0)
@@ -353,7 +338,7 @@ hone_status own_tile_select(hone_error *err, cpu_state *cpu, const hn_select *wh
         is[n] = own[i];
         os[n++] = whole[i];
     }
-    moves_kernel *k = NULL;
+    cpu_moves *k = NULL;
     HN_TRY(moves_new(err, 1, &k));
     cpu_physical(n, HN_LAYOUT_PLAIN, order);
     if (y.count > 0)
@@ -385,7 +370,7 @@ hone_status own_depth_space_select(hone_error *err, cpu_state *cpu, const hn_sel
     int64_t wide_s[] = {ws[0], ws[1], ws[2] * block, ws[2], ws[3] * block, ws[3]};
     static const int plain[] = {0, 1, 2, 3, 4, 5}, last[] = {0, 2, 3, 4, 5, 1};
     static const int deep_last[] = {0, 2, 4, 3, 5, 1};
-    moves_kernel *k = NULL;
+    cpu_moves *k = NULL;
     HN_TRY(moves_new(err, 1, &k));
     const int *order = layout != HN_LAYOUT_CHANNELS_LAST ? plain : to_space ? last : deep_last;
     if (y.count > 0)

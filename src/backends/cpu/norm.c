@@ -139,7 +139,7 @@ static const hn_kernel_ops k_reduce_ops = {sizeof(hn_kernel_ops), NULL, reduce_r
                                            cpu_kernel_destroy};
 
 // Axes from the second input or the attribute; all where none are given. False: not known now.
-static bool reduce_axes(const hn_node *node, int rank, bool *reduced) {
+bool cpu_reduce_axes(const hn_node *node, int rank, bool *reduced) {
     int64_t axes[HN_MAX_RANK], have = 0;
     int count = 0;
     const int64_t *attr = hn_node_ints(node, "axes", &have);
@@ -190,7 +190,7 @@ hone_status own_reduce_select(hone_error *err, cpu_state *cpu, const hn_select *
     if (global) {
         for (int i = 2; i < x.shape.rank; i++)
             reduced[i] = true;
-    } else if (!reduce_axes(node, x.shape.rank, reduced)) {
+    } else if (!cpu_reduce_axes(node, x.shape.rank, reduced)) {
         return HONE_ERR_UNSUPPORTED;
     }
     // The kept dims stay in their order only in the plain layout, or where the channels are reduced

@@ -9,18 +9,8 @@
 #define SPATIAL_GRAIN 8192 // elements
 
 // ---- Resize -------------------------------------------------------------------------------------
-typedef struct resize_kernel {
-    hn_kernel base;
-    int64_t outer, in[3], out[3], inner; // planes, sizes, elements side by side
-    bool linear;
-    int threads;
-    int32_t *low[3], *high[3];  // in one block behind the struct
-    float *weight[3];           // of high
-    cpu_posts posts;
-} resize_kernel;
-
 typedef struct resize_job {
-    const resize_kernel *k;
+    const cpu_resize *k;
     const float *x;
     float *y;
 } resize_job;
@@ -28,7 +18,7 @@ typedef struct resize_job {
 // Rows of the output: outer x out[0] x out[1].
 static void nearest_rows(void *arg, int64_t begin, int64_t end) {
     const resize_job *job = arg;
-    const resize_kernel *k = job->k;
+    const cpu_resize *k = job->k;
     int64_t inner = k->inner, width = k->out[2];
     const int32_t *wi = k->low[2];
     for (int64_t i = begin; i < end; i++) {
@@ -47,7 +37,7 @@ static void nearest_rows(void *arg, int64_t begin, int64_t end) {
 
 static void linear_rows(void *arg, int64_t begin, int64_t end) {
     const resize_job *job = arg;
-    const resize_kernel *k = job->k;
+    const cpu_resize *k = job->k;
     int64_t inner = k->inner, width = k->out[2], row = k->in[2] * inner;
     for (int64_t i = begin; i < end; i++) {
         int64_t h = i % k->out[1], o = i / k->out[1];
@@ -69,7 +59,7 @@ static void linear_rows(void *arg, int64_t begin, int64_t end) {
 
 static hone_status resize_run(hone_error *err, hn_kernel *kernel, const hn_args *args) {
     (void)err;
-    resize_kernel *k = (resize_kernel *)kernel;
+    cpu_resize *k = (cpu_resize *)kernel;
     resize_job job = {k, args->inputs[0], args->outputs[0]};
     int64_t rows = k->outer * k->out[0] * k->out[1], row = k->out[2] * k->inner;
     hn_range_fn fn = k->linear ? linear_rows : nearest_rows;
@@ -104,7 +94,7 @@ static int32_t clamp_index(int64_t i, int64_t size) {
     return (int32_t)(i < 0 ? 0 : i >= size ? size - 1 : i);
 }
 
-static bool resize_tables(resize_kernel *k, const hn_node *node, const float *scales) {
+static bool resize_tables(cpu_resize *k, const hn_node *node, const float *scales) {
     hn_slice position = hn_node_string(node, "coordinate_transformation_mode", "half_pixel");
     hn_slice rounding = hn_node_string(node, "nearest_mode", "round_prefer_floor");
     int64_t total = k->out[0] + k->out[1] + k->out[2];
@@ -150,41 +140,59 @@ static bool resize_scales(const hn_node *node, const hn_shape *x, const hn_shape
     return true;
 }
 
-hone_status own_resize_select(hone_error *err, cpu_state *cpu, const hn_select *what,
-                              hn_kernel **out_kernel) {
-    const hn_node *node = what->node;
-    cpu_value x, y;
+static hn_status resize_new(hone_error *err, const hn_node *node, const cpu_value *x, const cpu_value *y, hn_layout layout,
+                            cpu_resize **out) {
     float all[HN_MAX_RANK], scales[3] = {1, 1, 1};
     hn_slice mode = hn_node_string(node, "mode", "nearest");
     bool linear = hn_slice_eq(mode, "linear");
-    if (!cpu_in(node, 0, &x) || !cpu_out(node, 0, &y) || x.dtype != HN_F32 || x.count == 0 ||
-        y.count == 0 || x.shape.rank < 3 || x.shape.rank > 5 || y.shape.rank != x.shape.rank ||
+    if (x->count == 0 || y->count == 0 || x->shape.rank < 3 || x->shape.rank > 5 || y->shape.rank != x->shape.rank ||
         (!linear && !hn_slice_eq(mode, "nearest")))
         return HONE_ERR_UNSUPPORTED;
     if (hn_node_attr(node, "axes") || hn_node_int(node, "antialias", 0) ||
         !hn_slice_eq(hn_node_string(node, "keep_aspect_ratio_policy", "stretch"), "stretch") ||
-        (linear && x.shape.rank == 5) || !resize_scales(node, &x.shape, &y.shape, all))
+        !resize_scales(node, &x->shape, &y->shape, all))
         return HONE_ERR_UNSUPPORTED;
     int64_t tables = 2;
-    for (int i = 2; i < x.shape.rank; i++)
-        tables += y.shape.dims[i];
-    resize_kernel *k = cpu_kernel_new(sizeof *k + (size_t)tables * 12, &k_resize_ops);
+    for (int i = 2; i < x->shape.rank; i++)
+        tables += y->shape.dims[i];
+    cpu_resize *k = cpu_kernel_new(sizeof *k + (size_t)tables * 12, &k_resize_ops);
     if (!k) HN_NOMEM(err, "selecting a kernel");
-    hn_layout layout = cpu_hint(what, 0);
     bool last = layout == HN_LAYOUT_CHANNELS_LAST;
-    k->outer = last ? x.shape.dims[0] : x.shape.dims[0] * x.shape.dims[1];
-    k->inner = last ? x.shape.dims[1] : 1;
+    k->outer = last ? x->shape.dims[0] : x->shape.dims[0] * x->shape.dims[1];
+    k->inner = last ? x->shape.dims[1] : 1;
     k->linear = linear;
-    k->threads = what->threads > 0 ? what->threads : hn_parallel_threads();
-    int lead = 5 - x.shape.rank;
+    int lead = 5 - x->shape.rank;
     for (int d = 0; d < 3; d++) {
-        k->in[d] = d < lead ? 1 : x.shape.dims[d - lead + 2];
-        k->out[d] = d < lead ? 1 : y.shape.dims[d - lead + 2];
+        k->in[d] = d < lead ? 1 : x->shape.dims[d - lead + 2];
+        k->out[d] = d < lead ? 1 : y->shape.dims[d - lead + 2];
         scales[d] = d < lead ? 1 : all[d - lead + 2];
     }
     k->base.in_layout[0] = k->base.out_layout[0] = layout;
-    if (!resize_tables(k, node, scales) ||
-        !cpu_posts_init(cpu, what, 0, &y.shape, layout, &k->base, &k->posts)) {
+    if (!resize_tables(k, node, scales)) {
+        hn_free(k);
+        return HONE_ERR_UNSUPPORTED;
+    }
+    *out = k;
+    return HONE_OK;
+}
+
+hn_status cpu_resize_new(hone_error *err, const hn_node *node, hn_layout layout, cpu_resize **out_resize) {
+    cpu_value x, y;
+    if (!cpu_in(node, 0, &x) || !cpu_out(node, 0, &y)) return HONE_ERR_UNSUPPORTED;
+    return resize_new(err, node, &x, &y, layout, out_resize);
+}
+
+hone_status own_resize_select(hone_error *err, cpu_state *cpu, const hn_select *what,
+                              hn_kernel **out_kernel) {
+    cpu_value x, y;
+    if (!cpu_in(what->node, 0, &x) || !cpu_out(what->node, 0, &y) || x.dtype != HN_F32) return HONE_ERR_UNSUPPORTED;
+    if (x.shape.rank == 5 && hn_slice_eq(hn_node_string(what->node, "mode", "nearest"), "linear"))
+        return HONE_ERR_UNSUPPORTED; // three dims at once
+    cpu_resize *k;
+    hn_layout layout = cpu_hint(what, 0);
+    HN_TRY(resize_new(err, what->node, &x, &y, layout, &k));
+    k->threads = what->threads > 0 ? what->threads : hn_parallel_threads();
+    if (!cpu_posts_init(cpu, what, 0, &y.shape, layout, &k->base, &k->posts)) {
         hn_free(k);
         return HONE_ERR_UNSUPPORTED;
     }

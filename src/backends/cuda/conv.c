@@ -1,0 +1,455 @@
+// SPDX-License-Identifier: Apache-2.0
+// Conv and ConvTranspose through cuDNN's graph interface: channels-last, with bias, residual and
+// activation in the same graph as far as an engine takes them; what is left runs as one element-wise
+// kernel behind.
+//
+// The engine is the fastest of the first few that the heuristics propose and that can be built, tried in
+// the first run on the plan's own memory. float32 without TF32 takes no engine on tensor cores.
+#include <stdio.h>
+#include "backends/cpu/window.h"
+#include "backends/cuda/cuda_int.h"
+
+#define MAX_TRIES     5
+#define MAX_CONFIGS   24
+#define MAX_DESCS     64
+#define MAX_WORKSPACE ((size_t)256 << 20)
+
+enum { ID_X = 1, ID_W, ID_Y, ID_BIAS, ID_FIRST_OPERAND = 10, ID_FIRST_VIRTUAL = 100 };
+
+typedef struct conv {
+    cpu_value x, w, y;
+    bool transposed, has_bias;
+    window window;
+    hn_layout layout;
+    int fused;                // posts taken into the graph
+} conv;
+
+typedef struct conv_state {
+    const hn_cudnn *dnn;
+    hn_dnn_desc descs[MAX_DESCS];
+    int desc_count;
+    hn_dnn_desc plans[MAX_TRIES], pack;
+    int64_t workspaces[MAX_TRIES];
+    int plan_count, chosen;
+    // pointers by id
+    int pointer_count;
+    int64_t ids[HN_MAX_POST + 5];
+    cuda_arg args[HN_MAX_POST + 5];
+} conv_state;
+
+// ---- descriptors --------------------------------------------------------------------------------
+typedef struct maker {
+    cuda_device *d;
+    conv_state *s;
+    bool failed;
+} maker;
+
+static hn_dnn_desc make(maker *m, int type) {
+    hn_dnn_desc desc = NULL;
+    if (m->failed || m->s->desc_count == MAX_DESCS || m->d->dnn->cudnnBackendCreateDescriptor(type, &desc) != HN_DNN_OK) {
+        m->failed = true;
+        return NULL;
+    }
+    m->s->descs[m->s->desc_count++] = desc;
+    return desc;
+}
+static void set(maker *m, hn_dnn_desc desc, int name, int type, int64_t count, const void *values) {
+    if (!m->failed && m->d->dnn->cudnnBackendSetAttribute(desc, name, type, count, values) != HN_DNN_OK) m->failed = true;
+}
+static void set_int(maker *m, hn_dnn_desc desc, int name, int type, int value) { set(m, desc, name, type, 1, &value); }
+static void set_desc(maker *m, hn_dnn_desc desc, int name, hn_dnn_desc value) { set(m, desc, name, HN_DNN_T_DESC, 1, &value); }
+static void finalize(maker *m, hn_dnn_desc desc) {
+    if (!m->failed && m->d->dnn->cudnnBackendFinalize(desc) != HN_DNN_OK) m->failed = true;
+}
+
+static int dnn_type(hn_dtype dtype) { return dtype == HN_F16 ? HN_DNN_F16 : dtype == HN_BF16 ? HN_DNN_BF16 : HN_DNN_F32; }
+
+// Dims of at least rank 4 (a 1-D image gets a height of 1) with the strides of the layout.
+static hn_dnn_desc tensor(maker *m, int64_t id, hn_dtype dtype, const hn_shape *shape, hn_layout layout, bool is_virtual) {
+    hn_shape wide = *shape;
+    int64_t strides[HN_MAX_RANK], align = 16;
+    if (wide.rank == 3) {
+        wide.dims[3] = wide.dims[2];
+        wide.dims[2] = 1;
+        wide.rank = 4;
+    }
+    cpu_strides(&wide, cuda_to_host(layout), strides);
+    hn_dnn_desc t = make(m, HN_DNN_TENSOR);
+    set_int(m, t, HN_DNN_A_TENSOR_TYPE, HN_DNN_T_DATA_TYPE, is_virtual ? HN_DNN_F32 : dnn_type(dtype));
+    set(m, t, HN_DNN_A_TENSOR_DIMS, HN_DNN_T_I64, wide.rank, wide.dims);
+    set(m, t, HN_DNN_A_TENSOR_STRIDES, HN_DNN_T_I64, wide.rank, strides);
+    set(m, t, HN_DNN_A_TENSOR_ID, HN_DNN_T_I64, 1, &id);
+    set(m, t, HN_DNN_A_TENSOR_ALIGN, HN_DNN_T_I64, 1, &align);
+    if (is_virtual) set(m, t, HN_DNN_A_TENSOR_VIRTUAL, HN_DNN_T_BOOL, 1, &is_virtual);
+    finalize(m, t);
+    return t;
+}
+
+static hn_dnn_desc convolution(maker *m, const conv *c) {
+    window w = c->window;
+    if (w.rank == 1) {
+        int64_t *lists[] = {w.stride, w.dilation, w.pad_begin, w.pad_end};
+        static const int64_t fill[] = {1, 1, 0, 0};
+        for (int i = 0; i < 4; i++) {
+            lists[i][1] = lists[i][0];
+            lists[i][0] = fill[i];
+        }
+        w.rank = 2;
+    }
+    int64_t rank = w.rank;
+    hn_dnn_desc desc = make(m, HN_DNN_CONVOLUTION);
+    set_int(m, desc, HN_DNN_A_CONV_COMPUTE, HN_DNN_T_DATA_TYPE, HN_DNN_F32);
+    set_int(m, desc, HN_DNN_A_CONV_MODE, HN_DNN_T_CONV_MODE, HN_DNN_CROSS_CORRELATION);
+    set(m, desc, HN_DNN_A_CONV_DIMS, HN_DNN_T_I64, 1, &rank);
+    set(m, desc, HN_DNN_A_CONV_PRE, HN_DNN_T_I64, rank, w.pad_begin);
+    set(m, desc, HN_DNN_A_CONV_POST, HN_DNN_T_I64, rank, w.pad_end);
+    set(m, desc, HN_DNN_A_CONV_STRIDES, HN_DNN_T_I64, rank, w.stride);
+    set(m, desc, HN_DNN_A_CONV_DILATIONS, HN_DNN_T_I64, rank, w.dilation);
+    finalize(m, desc);
+    return desc;
+}
+
+static hn_dnn_desc conv_op(maker *m, const conv *c, hn_dnn_desc x, hn_dnn_desc w, hn_dnn_desc y) {
+    float alpha = 1, beta = 0;
+    bool t = c->transposed;
+    hn_dnn_desc desc = convolution(m, c), op = make(m, t ? HN_DNN_OP_CONV_DATA : HN_DNN_OP_CONV);
+    set_desc(m, op, t ? HN_DNN_A_DATA_CONV : HN_DNN_A_FWD_CONV, desc);
+    set_desc(m, op, t ? HN_DNN_A_DATA_DY : HN_DNN_A_FWD_X, x);
+    set_desc(m, op, t ? HN_DNN_A_DATA_W : HN_DNN_A_FWD_W, w);
+    set_desc(m, op, t ? HN_DNN_A_DATA_DX : HN_DNN_A_FWD_Y, y);
+    set(m, op, t ? HN_DNN_A_DATA_ALPHA : HN_DNN_A_FWD_ALPHA, HN_DNN_T_F32, 1, &alpha);
+    set(m, op, t ? HN_DNN_A_DATA_BETA : HN_DNN_A_FWD_BETA, HN_DNN_T_F32, 1, &beta);
+    finalize(m, op);
+    return op;
+}
+
+// ---- fused steps --------------------------------------------------------------------------------
+static int pointwise_mode(const hn_post *post) {
+    static const struct {
+        const char *op;
+        int mode;
+    } k_modes[] = {
+        {"Add", HN_DNN_PW_ADD},         {"Mul", HN_DNN_PW_MUL},   {"Relu", HN_DNN_PW_RELU},   {"Clip", HN_DNN_PW_RELU},
+        {"LeakyRelu", HN_DNN_PW_RELU},  {"Tanh", HN_DNN_PW_TANH}, {"Sigmoid", HN_DNN_PW_SIGMOID}, {"Swish", HN_DNN_PW_SWISH},
+        {"Elu", HN_DNN_PW_ELU},
+    };
+    for (size_t i = 0; i < HN_COUNT_OF(k_modes); i++)
+        if (!strcmp(k_modes[i].op, post->op_type)) return k_modes[i].mode;
+    return -1;
+}
+
+// A step that the graph may take: its operand whole or a value a channel. False where it may not.
+static bool takes_post(const hn_node *node, const hn_post *post, const conv *c, bool *out_whole) {
+    cpu_value v;
+    if (post->scale >= 0 || post->zero >= 0 || pointwise_mode(post) < 0) return false;
+    if (!strcmp(post->op_type, "Clip") && !(post->alpha == 0 && post->beta > 0)) return false;
+    *out_whole = false;
+    if (post->input < 0) return true;
+    if (!cpu_in(node, post->input, &v) || v.dtype != c->y.dtype || v.data) return false;
+    *out_whole = hn_shape_equal(&v.shape, &c->y.shape);
+    return *out_whole;
+}
+
+static hn_dnn_desc pointwise(maker *m, int mode, const hn_post *post, hn_dnn_desc x, hn_dnn_desc b, hn_dnn_desc y) {
+    hn_dnn_desc desc = make(m, HN_DNN_POINTWISE), op = make(m, HN_DNN_OP_POINTWISE);
+    set_int(m, desc, HN_DNN_A_POINTWISE_MODE, HN_DNN_T_POINTWISE_MODE, mode);
+    set_int(m, desc, HN_DNN_A_POINTWISE_MATH, HN_DNN_T_DATA_TYPE, HN_DNN_F32);
+    if (post && !strcmp(post->op_type, "Clip")) {
+        double low = 0, high = post->beta;
+        set(m, desc, HN_DNN_A_RELU_LOWER, HN_DNN_T_F64, 1, &low);
+        set(m, desc, HN_DNN_A_RELU_UPPER, HN_DNN_T_F64, 1, &high);
+    }
+    double alpha = post ? post->alpha : 0;
+    if (post && !strcmp(post->op_type, "LeakyRelu")) set(m, desc, HN_DNN_A_RELU_SLOPE, HN_DNN_T_F64, 1, &alpha);
+    if (post && !strcmp(post->op_type, "Elu")) set(m, desc, HN_DNN_A_ELU_ALPHA, HN_DNN_T_F64, 1, &alpha);
+    if (post && !strcmp(post->op_type, "Swish")) set(m, desc, HN_DNN_A_SWISH_BETA, HN_DNN_T_F64, 1, &alpha);
+    finalize(m, desc);
+    set_desc(m, op, HN_DNN_A_PW_DESC, desc);
+    set_desc(m, op, HN_DNN_A_PW_X, x);
+    if (b) set_desc(m, op, HN_DNN_A_PW_B, b);
+    set_desc(m, op, HN_DNN_A_PW_Y, y);
+    finalize(m, op);
+    return op;
+}
+
+static hn_status bind_id(hone_error *err, cuda_kernel *k, const hn_node *node, int64_t id, int input) {
+    conv_state *s = k->call_state;
+    s->ids[s->pointer_count] = id;
+    if (input < 0) s->args[s->pointer_count] = cuda_arg_output(0);
+    else HN_TRY(cuda_kernel_input(err, k, node, input, &s->args[s->pointer_count]));
+    s->pointer_count++;
+    return HONE_OK;
+}
+
+// The weights in the layout's order: constants are turned round on the way to the card.
+typedef struct turn {
+    const conv *c;
+} turn;
+static void turn_weights(void *user, void *out) {
+    const conv *c = ((turn *)user)->c;
+    int order[HN_MAX_RANK];
+    int64_t in[HN_MAX_RANK], to[HN_MAX_RANK], dims[HN_MAX_RANK], is[HN_MAX_RANK], os[HN_MAX_RANK];
+    cpu_physical(c->w.shape.rank, cuda_to_host(c->layout), order);
+    cpu_strides(&c->w.shape, HN_LAYOUT_PLAIN, in);
+    cpu_strides(&c->w.shape, cuda_to_host(c->layout), to);
+    for (int i = 0; i < c->w.shape.rank; i++) {
+        dims[i] = c->w.shape.dims[order[i]];
+        is[i] = in[order[i]];
+        os[i] = to[order[i]];
+    }
+    cpu_move move;
+    cpu_move_init(&move, c->w.shape.rank, dims, is, os, hn_dtype_bytes(c->w.dtype));
+    cpu_move_run(&move, c->w.data, out);
+}
+
+static hn_status bind_weights(hone_error *err, cuda_kernel *k, const hn_node *node, const conv *c) {
+    conv_state *s = k->call_state;
+    k->base.in_layout[1] = c->layout;
+    if (!c->w.data) return bind_id(err, k, node, ID_W, 1);
+    cuda_const *weights;
+    turn t = {c};
+    bool plain = c->layout == CUDA_PLAIN || cpu_same_bytes(&c->w.shape);
+    HN_TRY(cuda_const_made(err, k->device, c->w.data, plain ? 0 : c->layout, c->w.value->constant->bytes, plain ? NULL : turn_weights, &t, &weights));
+    HN_TRY(cuda_kernel_hold(err, k, weights));
+    k->base.consumed |= 2;
+    s->ids[s->pointer_count] = ID_W;
+    s->args[s->pointer_count++] = cuda_arg_memory(weights->memory);
+    return HONE_OK;
+}
+
+// The operation graph with the first `fused` posts in it; NULL where cuDNN refuses a part of it.
+static hn_dnn_desc graph(maker *m, const hn_node *node, const conv *c, int fused, int64_t *operand_ids) {
+    hn_dnn_desc ops[HN_MAX_POST + 2];
+    int64_t op_count = 0, next = ID_FIRST_VIRTUAL;
+    int steps = c->has_bias + fused;
+    hn_dnn_desc x = tensor(m, ID_X, c->x.dtype, &c->x.shape, c->layout, false);
+    hn_dnn_desc w = tensor(m, ID_W, c->w.dtype, &c->w.shape, c->layout, false);
+    hn_dnn_desc acc = tensor(m, steps ? next++ : ID_Y, c->y.dtype, &c->y.shape, c->layout, steps > 0);
+    ops[op_count++] = conv_op(m, c, x, w, acc);
+    for (int i = 0; i < steps; i++) {
+        const hn_post *post = c->has_bias ? (i ? &node->post[i - 1] : NULL) : &node->post[i];
+        hn_dnn_desc operand = NULL;
+        if (!post) {
+            hn_shape shape = c->y.shape;
+            for (int k = 0; k < shape.rank; k++)
+                if (k != 1) shape.dims[k] = 1;
+            operand = tensor(m, ID_BIAS, c->y.dtype, &shape, c->layout, false);
+        } else if (post->input >= 0) {
+            operand_ids[i - c->has_bias] = ID_FIRST_OPERAND + i;
+            operand = tensor(m, ID_FIRST_OPERAND + i, c->y.dtype, &c->y.shape, c->layout, false);
+        }
+        hn_dnn_desc out = tensor(m, i + 1 == steps ? ID_Y : next++, c->y.dtype, &c->y.shape, c->layout, i + 1 < steps);
+        ops[op_count++] = pointwise(m, post ? pointwise_mode(post) : HN_DNN_PW_ADD, post, acc, operand, out);
+        acc = out;
+    }
+    hn_dnn_desc desc = make(m, HN_DNN_GRAPH);
+    set(m, desc, HN_DNN_A_GRAPH_OPS, HN_DNN_T_DESC, op_count, ops);
+    set(m, desc, HN_DNN_A_GRAPH_HANDLE, HN_DNN_T_HANDLE, 1, &m->d->dnn_handle);
+    finalize(m, desc);
+    return m->failed ? NULL : desc;
+}
+
+// ---- engines ------------------------------------------------------------------------------------
+static bool engine_rounds(maker *m, hn_dnn_desc config) {
+    const hn_cudnn *dnn = m->d->dnn;
+    hn_dnn_desc engine = NULL;
+    int notes[16];
+    int64_t count = 0, got = 0;
+    bool rounds = false;
+    if (dnn->cudnnBackendCreateDescriptor(HN_DNN_ENGINE, &engine) != HN_DNN_OK) return true;
+    if (dnn->cudnnBackendGetAttribute(config, HN_DNN_A_CONFIG_ENGINE, HN_DNN_T_DESC, 1, &got, &engine) != HN_DNN_OK) rounds = true;
+    else if (dnn->cudnnBackendGetAttribute(engine, HN_DNN_A_ENGINE_NOTES, HN_DNN_T_NOTE, 16, &count, notes) != HN_DNN_OK) rounds = true;
+    for (int64_t i = 0; i < count && i < 16; i++)
+        if (notes[i] == HN_DNN_NOTE_TENSOR_CORE || notes[i] == HN_DNN_NOTE_DOWN_CONVERT) rounds = true;
+    dnn->cudnnBackendDestroyDescriptor(engine);
+    return rounds;
+}
+
+static bool plan_of(maker *m, hn_dnn_desc config) {
+    conv_state *s = m->s;
+    const hn_cudnn *dnn = m->d->dnn;
+    hn_dnn_desc plan = NULL;
+    int64_t workspace = 0, got = 0;
+    if (dnn->cudnnBackendCreateDescriptor(HN_DNN_PLAN, &plan) != HN_DNN_OK) return false;
+    bool good = dnn->cudnnBackendSetAttribute(plan, HN_DNN_A_PLAN_HANDLE, HN_DNN_T_HANDLE, 1, &m->d->dnn_handle) == HN_DNN_OK &&
+                dnn->cudnnBackendSetAttribute(plan, HN_DNN_A_PLAN_CONFIG, HN_DNN_T_DESC, 1, &config) == HN_DNN_OK &&
+                dnn->cudnnBackendFinalize(plan) == HN_DNN_OK &&
+                dnn->cudnnBackendGetAttribute(plan, HN_DNN_A_PLAN_WORKSPACE, HN_DNN_T_I64, 1, &got, &workspace) == HN_DNN_OK &&
+                (size_t)workspace <= MAX_WORKSPACE;
+    if (!good) {
+        dnn->cudnnBackendDestroyDescriptor(plan);
+        return false;
+    }
+    s->plans[s->plan_count] = plan;
+    s->workspaces[s->plan_count++] = workspace;
+    return true;
+}
+
+// Plans for a graph, best guess first. `exact`: no engine that rounds operands.
+static void build_plans(maker *m, hn_dnn_desc operation_graph, bool exact) {
+    static const int k_modes[] = {HN_DNN_HEUR_A, HN_DNN_HEUR_FALLBACK};
+    const hn_cudnn *dnn = m->d->dnn;
+    for (size_t mode = 0; mode < HN_COUNT_OF(k_modes) && m->s->plan_count == 0 && !m->failed; mode++) {
+        hn_dnn_desc heuristic = NULL, configs[MAX_CONFIGS] = {0};
+        int64_t found = 0;
+        int made = 0;
+        if (dnn->cudnnBackendCreateDescriptor(HN_DNN_HEURISTIC, &heuristic) != HN_DNN_OK) return;
+        bool good = dnn->cudnnBackendSetAttribute(heuristic, HN_DNN_A_HEUR_GRAPH, HN_DNN_T_DESC, 1, &operation_graph) == HN_DNN_OK &&
+                    dnn->cudnnBackendSetAttribute(heuristic, HN_DNN_A_HEUR_MODE, HN_DNN_T_HEUR_MODE, 1, &k_modes[mode]) == HN_DNN_OK &&
+                    dnn->cudnnBackendFinalize(heuristic) == HN_DNN_OK;
+        for (; good && made < MAX_CONFIGS; made++)
+            if (dnn->cudnnBackendCreateDescriptor(HN_DNN_ENGINE_CONFIG, &configs[made]) != HN_DNN_OK) break;
+        if (good && dnn->cudnnBackendGetAttribute(heuristic, HN_DNN_A_HEUR_RESULTS, HN_DNN_T_DESC, made, &found, configs) != HN_DNN_OK) found = 0;
+        for (int64_t i = 0; i < found && i < made && m->s->plan_count < m->d->tries && m->s->plan_count < MAX_TRIES; i++)
+            if (!exact || !engine_rounds(m, configs[i])) plan_of(m, configs[i]);
+        for (int i = 0; i < made; i++)
+            dnn->cudnnBackendDestroyDescriptor(configs[i]);
+        dnn->cudnnBackendDestroyDescriptor(heuristic);
+    }
+}
+
+static void drop_descs(conv_state *s) {
+    for (int i = 0; i < s->plan_count; i++)
+        s->dnn->cudnnBackendDestroyDescriptor(s->plans[i]);
+    for (int i = s->desc_count - 1; i >= 0; i--)
+        s->dnn->cudnnBackendDestroyDescriptor(s->descs[i]);
+    s->plan_count = s->desc_count = 0;
+}
+
+// ---- running ------------------------------------------------------------------------------------
+static int start(const cuda_kernel *k, conv_state *s, int plan, const hn_args *args) {
+    const hn_cudnn *dnn = s->dnn;
+    void *pointers[HN_MAX_POST + 5], *workspace = args->workspace;
+    hn_dnn_desc pack = NULL;
+    for (int i = 0; i < s->pointer_count; i++)
+        pointers[i] = cuda_arg_pointer(&s->args[i], args);
+    int status = dnn->cudnnBackendCreateDescriptor(HN_DNN_PACK, &pack);
+    if (status == HN_DNN_OK)
+        status = dnn->cudnnBackendSetAttribute(pack, HN_DNN_A_PACK_POINTERS, HN_DNN_T_POINTER, s->pointer_count, pointers);
+    if (status == HN_DNN_OK) status = dnn->cudnnBackendSetAttribute(pack, HN_DNN_A_PACK_IDS, HN_DNN_T_I64, s->pointer_count, s->ids);
+    if (status == HN_DNN_OK) status = dnn->cudnnBackendSetAttribute(pack, HN_DNN_A_PACK_WORKSPACE, HN_DNN_T_POINTER, 1, &workspace);
+    if (status == HN_DNN_OK) status = dnn->cudnnBackendFinalize(pack);
+    if (status == HN_DNN_OK) status = dnn->cudnnBackendExecute(k->device->dnn_handle, s->plans[plan], pack);
+    if (pack) dnn->cudnnBackendDestroyDescriptor(pack);
+    return status;
+}
+
+static hn_status measure(hone_error *err, cuda_kernel *k, conv_state *s, const hn_args *args) {
+    cuda_device *d = k->device;
+    const hn_cuda *api = d->api;
+    hn_cu_event begin, end;
+    float best = 0;
+    CUDA_TRY(err, d, api->cuEventCreate(&begin, 0), "timing");
+    CUDA_TRY(err, d, api->cuEventCreate(&end, 0), "timing");
+    for (int i = 0; i < s->plan_count; i++) {
+        if (start(k, s, i, args) != HN_DNN_OK) continue;
+        for (int round = 0; round < 3; round++) {
+            float ms;
+            CUDA_TRY(err, d, api->cuEventRecord(begin, d->stream), "timing");
+            for (int repeat = 0; repeat < 3; repeat++)
+                start(k, s, i, args);
+            CUDA_TRY(err, d, api->cuEventRecord(end, d->stream), "timing");
+            CUDA_TRY(err, d, api->cuEventSynchronize(end), "timing a convolution");
+            CUDA_TRY(err, d, api->cuEventElapsedTime(&ms, begin, end), "timing");
+            if (s->chosen < 0 || ms < best) {
+                best = ms;
+                s->chosen = i;
+            }
+        }
+    }
+    api->cuEventDestroy_v2(begin);
+    api->cuEventDestroy_v2(end);
+    if (s->chosen < 0) HN_FAIL(err, HONE_ERR_DEVICE, "%s: cuDNN runs none of the engines it proposes", k->label);
+    return HONE_OK;
+}
+
+static hone_status conv_run(hone_error *err, cuda_kernel *k, const hn_args *args) {
+    conv_state *s = k->call_state;
+    if (s->chosen < 0 && s->plan_count == 1) s->chosen = 0;
+    if (s->chosen < 0) HN_TRY(measure(err, k, s, args));
+    int status = start(k, s, s->chosen, args);
+    if (status != HN_DNN_OK) HN_FAIL(err, HONE_ERR_DEVICE, "%s: cuDNN fails: %s", k->label, s->dnn->cudnnGetErrorString(status));
+    return HONE_OK;
+}
+
+static void conv_free(cuda_kernel *k) {
+    conv_state *s = k->call_state;
+    if (s) drop_descs(s);
+    hn_free(s);
+}
+
+// ---- building -----------------------------------------------------------------------------------
+static hn_status bind_pointers(hone_error *err, cuda_kernel *k, const hn_node *node, const conv *c, const int64_t *operand_ids) {
+    HN_TRY(bind_id(err, k, node, ID_X, 0));
+    HN_TRY(bind_weights(err, k, node, c));
+    HN_TRY(bind_id(err, k, node, ID_Y, -1));
+    if (c->has_bias) HN_TRY(bind_id(err, k, node, ID_BIAS, 2));
+    for (int i = 0; i < c->fused; i++) {
+        if (node->post[i].input < 0) continue;
+        k->base.in_layout[node->post[i].input] = c->layout;
+        HN_TRY(bind_id(err, k, node, operand_ids[i], node->post[i].input));
+    }
+    return HONE_OK;
+}
+
+static hn_status conv_build(hone_error *err, cuda_kernel *k, const hn_select *what, conv *c) {
+    cuda_device *d = k->device;
+    const hn_node *node = what->node;
+    int64_t operand_ids[HN_MAX_POST] = {0};
+    int most = 0;
+    bool whole;
+    while (most < node->post_count && takes_post(node, &node->post[most], c, &whole))
+        most++;
+    conv_state *s = hn_calloc(1, sizeof *s);
+    if (!s) HN_NOMEM(err, "selecting a kernel");
+    s->dnn = d->dnn;
+    s->chosen = -1;
+    k->call_state = s;
+    k->call_free = conv_free;
+    k->call = conv_run;
+    bool exact = c->y.dtype == HN_F32 && !cuda_tf32(what);
+    for (c->fused = most; s->plan_count == 0; c->fused--) {
+        drop_descs(s);
+        maker m = {d, s, false};
+        hn_dnn_desc operations = graph(&m, node, c, c->fused, operand_ids);
+        if (operations) build_plans(&m, operations, exact);
+        if (s->plan_count || c->fused == 0) break;
+    }
+    if (!s->plan_count) return HONE_ERR_UNSUPPORTED;
+    for (int i = 0; i < s->plan_count; i++)
+        if ((size_t)s->workspaces[i] > k->base.workspace_bytes) k->base.workspace_bytes = (size_t)s->workspaces[i];
+    k->base.in_layout[0] = k->base.out_layout[0] = c->layout;
+    HN_TRY(bind_pointers(err, k, node, c, operand_ids));
+    return cuda_posts(err, k, what, c->fused, &c->y.shape, c->y.dtype, c->layout);
+}
+
+// For a transposed convolution the window is that of the convolution it is the gradient of.
+static bool conv_window(const hn_node *node, conv *c) {
+    int rank = c->x.shape.rank - 2;
+    if (c->w.shape.rank != c->x.shape.rank || rank < 1 || rank > 3) return false;
+    if (!c->transposed) return window_of(node, &c->x.shape, &c->y.shape, c->w.shape.dims + 2, &c->window);
+    return window_of(node, &c->y.shape, &c->x.shape, c->w.shape.dims + 2, &c->window) &&
+           hn_slice_eq(hn_node_string(node, "auto_pad", "NOTSET"), "NOTSET");
+}
+
+hone_status cuda_conv_select(hone_error *err, cuda_device *d, const hn_select *what, hn_kernel **out_kernel) {
+    const hn_node *node = what->node;
+    conv c = {.transposed = !strcmp(node->op_type, "ConvTranspose")};
+    cpu_value bias;
+    if (!cpu_in(node, 0, &c.x) || !cpu_in(node, 1, &c.w) || !cpu_out(node, 0, &c.y) || c.x.data || !c.y.count || !c.x.count ||
+        (c.x.dtype != HN_F32 && !cuda_is_float16(c.x.dtype)) || c.w.dtype != c.x.dtype || c.y.dtype != c.x.dtype ||
+        !conv_window(node, &c))
+        return HONE_ERR_UNSUPPORTED;
+    c.has_bias = cpu_base_inputs(node) > 2 && node->inputs[2];
+    if (c.has_bias && (!cpu_in(node, 2, &bias) || bias.dtype != c.x.dtype)) return HONE_ERR_UNSUPPORTED;
+    HN_TRY(cuda_dnn(err, d));
+    static const hn_layout k_layouts[] = {CUDA_LAST, CUDA_PLAIN};
+    hone_status status = HONE_ERR_UNSUPPORTED;
+    for (size_t i = 0; i < HN_COUNT_OF(k_layouts) && status == HONE_ERR_UNSUPPORTED; i++) {
+        c.layout = k_layouts[i];
+        cuda_kernel *k = cuda_kernel_new(d, node);
+        if (!k) HN_NOMEM(err, "selecting a kernel");
+        status = cuda_kernel_done(conv_build(err, k, what, &c), k, out_kernel);
+    }
+    return status;
+}

@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+// The CUDA backend's vtable: choosing kernels, copies between host and card, layouts, recording.
+#include "backends/cuda/cuda.h"
+#include "backends/cuda/cuda_int.h"
+
+static const cuda_row k_rows[] = {
+#define HN_CUDA_KERNEL(domain, op, variant, min_cc, select) {domain, op, variant, min_cc, select},
+#include "kernels/kernels.def"
+};
+
+const cuda_row *cuda_rows(size_t *out_count) {
+    *out_count = HN_COUNT_OF(k_rows);
+    return k_rows;
+}
+
+// ---- select -------------------------------------------------------------------------------------
+static bool row_fits(const cuda_row *row, const cuda_device *d, const hn_node *node) {
+    if (row->min_cc > d->caps.cc) return false;
+    if (!strcmp(row->op, "*")) return true;
+    return !strcmp(row->op, node->op_type) && !strcmp(row->domain, node->domain);
+}
+
+// The CPU's kernel, with the layouts the values have on the host or would get there.
+static hone_status select_host(hone_error *err, cuda_device *d, const hn_select *what, hn_kernel **out_kernel) {
+    hn_layout hints[HN_MAX_KERNEL_IO];
+    for (int i = 0; i < what->node->input_count; i++)
+        hints[i] = cuda_is_device(what->in_layout[i]) ? HN_LAYOUT_PLAIN : what->in_layout[i];
+    hn_select host = *what;
+    host.in_layout = hints;
+    return d->cpu->select(err, d->cpu, &host, out_kernel);
+}
+
+// Nodes of a few elements that come from the host stay there: a copy costs more than they do.
+static bool belongs_on_host(const hn_select *what) {
+    const hn_node *node = what->node;
+    bool any = false;
+    for (int i = 0; i < node->input_count; i++) {
+        const hn_value *in = node->inputs[i];
+        if (!in || in->constant) continue;
+        if (cuda_is_device(what->in_layout[i]) || !in->producer) return false;
+        any = true;
+        hn_shape shape;
+        int64_t count;
+        if (!hn_type_shape(&in->type, &shape) || !hn_shape_count(&shape, &count) || count > 64) return false;
+    }
+    return any;
+}
+
+static hone_status cuda_select(hone_error *err, hn_backend *backend, const hn_select *what, hn_kernel **out_kernel) {
+    cuda_device *d = backend->state;
+    const hn_node *node = what->node;
+    if (what->force_reference) return hn_kernel_reference(err, what, out_kernel);
+    HN_TRY(cuda_current(err, d));
+    for (size_t i = HN_COUNT_OF(k_rows); i > 0 && node->op < HN_OP_END && !belongs_on_host(what); i--) {
+        const cuda_row *row = &k_rows[i - 1];
+        if (!row_fits(row, d, node)) continue;
+        hone_status status = row->select(err, d, what, out_kernel);
+        if (status == HONE_OK && !(*out_kernel)->variant) (*out_kernel)->variant = row->variant;
+        if (status != HONE_ERR_UNSUPPORTED) return status;
+    }
+    return select_host(err, d, what, out_kernel);
+}
+
+// ---- layouts ------------------------------------------------------------------------------------
+static hone_status cuda_layout_bytes(hone_error *err, hn_backend *backend, const hn_type *type, hn_layout layout,
+                                     size_t *out_bytes) {
+    (void)backend;
+    hn_shape shape;
+    if (cuda_to_host(layout) > HN_LAYOUT_CHANNELS_LAST)
+        HN_FAIL(err, HONE_ERR_INTERNAL, "the CUDA backend has no layout %u", layout);
+    if (!hn_type_shape(type, &shape) || !hn_shape_bytes(&shape, type->dtype, out_bytes))
+        HN_FAIL(err, HONE_ERR_LIMIT, "a value's size is unknown or too large");
+    return HONE_OK;
+}
+
+static bool layout_on_device(hn_backend *backend, hn_layout layout) {
+    (void)backend;
+    return cuda_is_device(layout);
+}
+static hn_layout layout_plain_of(hn_backend *backend, hn_layout layout) {
+    (void)backend;
+    return cuda_is_device(layout) ? CUDA_PLAIN : HN_LAYOUT_PLAIN;
+}
+
+// ---- copies between host and card ---------------------------------------------------------------
+typedef struct copy_kernel {
+    hn_kernel base;
+    cuda_device *device;
+    size_t bytes;
+    bool to_device;
+    void *staging;    // pinned, where the source is the caller's memory
+} copy_kernel;
+
+// The caller's pointers are not known at bind; what lies in our own pinned slab is.
+static hone_status copy_bind(hone_error *err, hn_kernel *kernel, const hn_args *args) {
+    copy_kernel *k = (copy_kernel *)kernel;
+    cuda_device *d = k->device;
+    if (!k->to_device || args->inputs[0] || !k->bytes) return HONE_OK;
+    HN_TRY(cuda_current(err, d));
+    return cuda_check(err, d, d->api->cuMemHostAlloc(&k->staging, k->bytes, HN_CU_HOST_PORTABLE), "taking pinned memory");
+}
+
+static hone_status copy_stage(hone_error *err, hn_kernel *kernel, const hn_args *args) {
+    (void)err;
+    copy_kernel *k = (copy_kernel *)kernel;
+    if (k->staging) memcpy(k->staging, args->inputs[0], k->bytes);
+    return HONE_OK;
+}
+
+static hone_status copy_run(hone_error *err, hn_kernel *kernel, const hn_args *args) {
+    copy_kernel *k = (copy_kernel *)kernel;
+    cuda_device *d = k->device;
+    if (!k->bytes) return HONE_OK;
+    d->last_kernel = kernel->variant;
+    d->last_node[0] = 0;
+    if (k->to_device)
+        return cuda_check(err, d,
+                          d->api->cuMemcpyHtoDAsync_v2(cuda_address(args->outputs[0]), k->staging ? k->staging : args->inputs[0],
+                                                       k->bytes, d->stream),
+                          "copying to the card");
+    return cuda_check(err, d,
+                      d->api->cuMemcpyDtoHAsync_v2(args->outputs[0], cuda_address(args->inputs[0]), k->bytes, d->stream),
+                      "copying from the card");
+}
+
+static void copy_destroy(hn_kernel *kernel) {
+    copy_kernel *k = (copy_kernel *)kernel;
+    if (k->staging && !k->device->lost) k->device->api->cuMemFreeHost(k->staging);
+    hn_free(k);
+}
+static const hn_kernel_ops k_copy_ops = {sizeof(hn_kernel_ops), copy_bind, copy_run, copy_destroy, copy_stage};
+
+static hone_status make_copy(hone_error *err, cuda_device *d, size_t bytes, hn_layout from, hn_layout to,
+                             hn_kernel **out_kernel) {
+    copy_kernel *k = hn_calloc(1, sizeof *k);
+    if (!k) HN_NOMEM(err, "planning a copy");
+    k->base.ops = &k_copy_ops;
+    k->base.on_device = true;
+    k->base.inplace_input[0] = k->base.inplace_input[1] = -1;
+    k->base.variant = cuda_is_device(to) ? "copy:to_device" : "copy:to_host";
+    k->base.in_layout[0] = from;
+    k->base.out_layout[0] = to;
+    k->device = d;
+    k->bytes = bytes;
+    k->to_device = cuda_is_device(to);
+    *out_kernel = &k->base;
+    return HONE_OK;
+}
+
+static hone_status cuda_reorder(hone_error *err, hn_backend *backend, const hn_type *type, hn_layout from, hn_layout to,
+                                hn_kernel **out_kernel) {
+    cuda_device *d = backend->state;
+    size_t bytes;
+    HN_TRY(cuda_layout_bytes(err, backend, type, from, &bytes));
+    HN_TRY(cuda_layout_bytes(err, backend, type, to, &bytes));
+    if (!cuda_is_device(from) && !cuda_is_device(to)) return d->cpu->reorder(err, d->cpu, type, from, to, out_kernel);
+    if (cuda_is_device(from) != cuda_is_device(to)) {
+        if (cuda_to_host(from) != cuda_to_host(to)) HN_FAIL(err, HONE_ERR_INTERNAL, "a copy cannot change the layout");
+        return make_copy(err, d, bytes, from, to, out_kernel);
+    }
+    return cuda_reorder_select(err, d, type, from, to, out_kernel);
+}
+
+// ---- memory, waiting ----------------------------------------------------------------------------
+static hone_status cuda_alloc(hone_error *err, hn_backend *backend, size_t bytes, void **out_memory) {
+    hn_cu_ptr memory;
+    HN_TRY(cuda_memory_new(err, backend->state, bytes, &memory));
+    *out_memory = cuda_pointer(memory);
+    return HONE_OK;
+}
+static void cuda_free(hn_backend *backend, void *memory) { cuda_memory_free(backend->state, cuda_address(memory)); }
+
+static hone_status cuda_host_alloc(hone_error *err, hn_backend *backend, size_t bytes, void **out_memory) {
+    cuda_device *d = backend->state;
+    HN_TRY(cuda_current(err, d));
+    return cuda_check(err, d, d->api->cuMemHostAlloc(out_memory, bytes, HN_CU_HOST_PORTABLE), "taking pinned memory");
+}
+static void cuda_host_free(hn_backend *backend, void *memory) {
+    cuda_device *d = backend->state;
+    if (!d->lost && d->api->cuCtxSetCurrent(d->context) == HN_CU_OK) d->api->cuMemFreeHost(memory);
+}
+
+static hone_status cuda_sync(hone_error *err, hn_backend *backend) {
+    cuda_device *d = backend->state;
+    HN_TRY(cuda_current(err, d));
+    CUDA_TRY(err, d, d->api->cuStreamSynchronize(d->stream), "running a model");
+    if (!d->fault[0]) return HONE_OK;
+    d->fault[0] = 0;
+    HN_FAIL(err, HONE_ERR_INPUT, "an index lies outside of the table it looks into (a Gather on cuda:%d)", d->index);
+}
+
+// ---- recording ----------------------------------------------------------------------------------
+static hone_status cuda_record_begin(hone_error *err, hn_backend *backend) {
+    cuda_device *d = backend->state;
+    HN_TRY(cuda_current(err, d));
+    if (!d->api->cuStreamBeginCapture_v2 || !d->api->cuStreamEndCapture || !d->api->cuGraphInstantiateWithFlags ||
+        !d->api->cuGraphLaunch)
+        HN_FAIL(err, HONE_ERR_UNSUPPORTED, "this driver records no graphs");
+    return cuda_check(err, d, d->api->cuStreamBeginCapture_v2(d->stream, HN_CU_CAPTURE_THREAD_LOCAL), "recording");
+}
+
+static hone_status cuda_record_end(hone_error *err, hn_backend *backend, void **out_record) {
+    cuda_device *d = backend->state;
+    hn_cu_graph graph = NULL;
+    hn_cu_graph_exec exec = NULL;
+    CUDA_TRY(err, d, d->api->cuStreamEndCapture(d->stream, &graph), "recording");
+    int result = d->api->cuGraphInstantiateWithFlags(&exec, graph, 0);
+    if (d->api->cuGraphDestroy) d->api->cuGraphDestroy(graph);
+    CUDA_TRY(err, d, result, "recording");
+    *out_record = exec;
+    return HONE_OK;
+}
+
+static hone_status cuda_replay(hone_error *err, hn_backend *backend, void *record) {
+    cuda_device *d = backend->state;
+    if (d->lost) return cuda_current(err, d);
+    d->last_kernel = "a recorded plan";
+    d->last_node[0] = 0;
+    return cuda_check(err, d, d->api->cuGraphLaunch(record, d->stream), "running a recorded plan");
+}
+
+static void cuda_record_free(hn_backend *backend, void *record) {
+    cuda_device *d = backend->state;
+    if (!d->lost && d->api->cuGraphExecDestroy) d->api->cuGraphExecDestroy(record);
+}
+
+static hone_status cuda_mark(hone_error *err, hn_backend *backend, int index) {
+    cuda_device *d = backend->state;
+    if (!d->marks) d->marks = hn_calloc(CUDA_MAX_MARKS, sizeof *d->marks);
+    if (!d->marks) HN_NOMEM(err, "timing");
+    if (index >= CUDA_MAX_MARKS) HN_FAIL(err, HONE_ERR_LIMIT, "more than %d steps cannot be timed", CUDA_MAX_MARKS);
+    if (!d->marks[index]) CUDA_TRY(err, d, d->api->cuEventCreate(&d->marks[index], 0), "timing");
+    return cuda_check(err, d, d->api->cuEventRecord(d->marks[index], d->stream), "timing");
+}
+
+static hone_status cuda_between(hone_error *err, hn_backend *backend, int from, int to, double *out_ns) {
+    cuda_device *d = backend->state;
+    float ms;
+    CUDA_TRY(err, d, d->api->cuEventElapsedTime(&ms, d->marks[from], d->marks[to]), "timing");
+    *out_ns = ms * 1e6;
+    return HONE_OK;
+}
+
+// ---- vtable -------------------------------------------------------------------------------------
+static void cuda_close(hn_backend *backend) { cuda_device_close(backend->state); }
+static void cuda_info(hn_backend *backend, hn_backend_info *out_info) {
+    cuda_device *d = backend->state;
+    *out_info = (hn_backend_info){"cuda", d->device, d->library, d->isa};
+}
+
+static const char *const k_passes[] = {
+    "fold", "static_if", "fold", "clean", "pad", "conv_bn", "recognise", "recognise_device",
+    "posts", "posts_wide", "device_dce", NULL,
+};
+static const hn_backend k_table = {
+    .struct_size = sizeof(hn_backend),
+    .api_version = 1,
+    .name = "cuda",
+    .open = hn_cuda_backend_open,
+    .close = cuda_close,
+    .info = cuda_info,
+    .alloc = cuda_alloc,
+    .free = cuda_free,
+    .select = cuda_select,
+    .layout_bytes = cuda_layout_bytes,
+    .reorder = cuda_reorder,
+    .device_passes = k_passes,
+    .sync = cuda_sync,
+    .on_device = layout_on_device,
+    .plain_of = layout_plain_of,
+    .host_alloc = cuda_host_alloc,
+    .host_free = cuda_host_free,
+    .record_begin = cuda_record_begin,
+    .record_end = cuda_record_end,
+    .replay = cuda_replay,
+    .record_free = cuda_record_free,
+    .mark = cuda_mark,
+    .between = cuda_between,
+};
+
+hone_status hn_cuda_backend_open(hone_error *err, int index, hn_backend **out_backend) {
+    cuda_device *d;
+    HN_TRY(cuda_device_open(err, index, &d));
+    if (!d->backend.state) {
+        HN_TRY(hn_backend_open(err, "cpu", 0, &d->cpu));
+        d->backend = k_table;
+        d->backend.state = d;
+    }
+    *out_backend = &d->backend;
+    return HONE_OK;
+}

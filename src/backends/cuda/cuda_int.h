@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+// Inside of the CUDA backend: the device, compiled functions, launch objects, the kernel table.
+//
+// Layouts: 0 and 1 are host memory (plain, channels-last), CUDA_PLAIN and CUDA_LAST the same on the
+// card. A node without a kernel here gets the CPU backend's, and the planner puts copies around it.
+// Everything runs on the device's one stream, in order; run functions only start work. A fault that
+// loses the context is kept in the device: every later call answers with it.
+#ifndef HN_CUDA_INT_H
+#define HN_CUDA_INT_H
+#include <pthread.h>
+#include "backends/backend.h"
+#include "backends/cpu/cpu_int.h"
+#include "libs/cublaslt.h"
+#include "libs/cuda.h"
+#include "libs/cudnn.h"
+#include "libs/nvrtc.h"
+
+enum { CUDA_PLAIN = HN_LAYOUT_OPAQUE, CUDA_LAST = HN_LAYOUT_OPAQUE + 1 };
+// The same order of elements on the other side.
+static inline hn_layout cuda_to_host(hn_layout layout) { return layout == CUDA_LAST ? HN_LAYOUT_CHANNELS_LAST : layout == CUDA_PLAIN ? HN_LAYOUT_PLAIN : layout; }
+static inline hn_layout cuda_to_device(hn_layout layout) { return layout == HN_LAYOUT_CHANNELS_LAST ? CUDA_LAST : layout == HN_LAYOUT_PLAIN ? CUDA_PLAIN : layout; }
+static inline bool cuda_is_device(hn_layout layout) { return layout >= HN_LAYOUT_OPAQUE; }
+
+#define CUDA_MAX_MARKS 16384
+
+typedef struct cuda_function {
+    hn_cu_function handle;
+    int registers, spill_bytes, shared_bytes;
+} cuda_function;
+
+typedef struct cuda_module cuda_module;
+typedef struct cuda_const cuda_const;
+
+// What a card can do, as far as kernels and choices depend on it.
+typedef struct cuda_caps {
+    int cc;                 // 80, 86, 89, 90, ...
+    int sm_count, threads_per_sm, shared_optin_bytes;
+    size_t memory_bytes, l2_bytes;
+    double memory_gb_s;     // of the bus, from clock and width; 0 unknown
+    bool bf16, fp8, wgmma;  // tensor cores take them
+} cuda_caps;
+
+typedef struct cuda_device {
+    hn_backend backend;     // .state points here
+    int index, ordinal, references;
+    const hn_cuda *api;
+    const hn_nvrtc *nvrtc;
+    hn_cu_context context;
+    hn_cu_stream stream;
+    cuda_caps caps;
+    char device[160], library[96], isa[16];
+    cpu_state *cpu_state;
+    hn_backend *cpu;        // for what has no kernel here
+    cuda_module *modules;   // compiled so far
+    cuda_const *constants;  // weights on the card
+    size_t constant_bytes;
+    bool lost;
+    char lost_text[256];
+    const char *last_kernel;  // started last, for the sentence about a fault
+    char last_node[96];
+    bool recording;
+    hn_cu_event *marks;       // CUDA_MAX_MARKS, made when first used
+    unsigned *fault;          // pinned, mapped: kernels write the number of a bad index here
+    hn_cu_ptr fault_device;
+    const hn_cublaslt *lt;
+    hn_lt_handle lt_handle;
+    const hn_cudnn *dnn;
+    hn_dnn_handle dnn_handle;
+    int tries;                // engines of cuDNN that are tried for one convolution
+    int compiled;             // statistics
+    int64_t compile_ns;
+    pthread_mutex_t lock;
+} cuda_device;
+
+// ---- device.c -----------------------------------------------------------------------------------
+// HONE_OK, or the error with "what" in its sentence; sticky results mark the device lost.
+hn_status cuda_check(hone_error *err, cuda_device *d, int result, const char *what);
+#define CUDA_TRY(err, d, call, what) HN_TRY(cuda_check(err, d, (call), what))
+hn_status cuda_current(hone_error *err, cuda_device *d); // binds the context to this thread
+hn_status cuda_device_open(hone_error *err, int index, cuda_device **out_device);
+void cuda_device_close(cuda_device *d);
+hn_status cuda_memory_new(hone_error *err, cuda_device *d, size_t bytes, hn_cu_ptr *out_memory);
+void cuda_memory_free(cuda_device *d, hn_cu_ptr memory);
+static inline void *cuda_pointer(hn_cu_ptr memory) { return (void *)(uintptr_t)memory; }
+static inline hn_cu_ptr cuda_address(const void *pointer) { return (hn_cu_ptr)(uintptr_t)pointer; }
+
+// ---- module.c -----------------------------------------------------------------------------------
+// The function `entry` of a source text, compiled for this device (once a text). `exact`: multiply and
+// add are rounded apart, as the references do.
+hn_status cuda_function_get(hone_error *err, cuda_device *d, const char *source, const char *entry,
+                            bool exact, cuda_function *out_function);
+void cuda_modules_free(cuda_device *d);
+// Source texts of src/kernels/cuda by file name without ".cu"; never NULL for files that exist.
+const char *cuda_text(const char *name);
+
+// ---- constants (constants.c) --------------------------------------------------------------------
+struct cuda_const {
+    const void *source;     // host data it is a copy of
+    size_t bytes;
+    uint64_t form;          // 0: as it is; else what was made of it
+    hn_cu_ptr memory;
+    int references;
+    cuda_const *next;
+};
+// A copy of host data on the card, shared by equal (source, bytes, form).
+hn_status cuda_const_get(hone_error *err, cuda_device *d, const void *source, size_t bytes,
+                         cuda_const **out_constant);
+// Made data: found by (source, form), else fill is called with host memory of `bytes` to write.
+typedef void (*cuda_fill_fn)(void *user, void *out);
+hn_status cuda_const_made(hone_error *err, cuda_device *d, const void *source, uint64_t form, size_t bytes,
+                          cuda_fill_fn fill, void *user, cuda_const **out_constant);
+void cuda_const_drop(cuda_device *d, cuda_const *constant); // takes NULL
+
+// ---- launches (kernel.c) ------------------------------------------------------------------------
+typedef enum cuda_arg_kind { CUDA_ARG_INPUT, CUDA_ARG_OUTPUT, CUDA_ARG_WORKSPACE, CUDA_ARG_MEMORY, CUDA_ARG_I64 } cuda_arg_kind;
+typedef struct cuda_arg {
+    cuda_arg_kind kind;
+    int index;          // of the node's input or output
+    int64_t offset;     // bytes
+    uint64_t value;     // MEMORY: address; I64: the number
+} cuda_arg;
+#define CUDA_MAX_ARGS 24
+typedef struct cuda_launch {
+    cuda_function function;
+    unsigned grid[3], block[3], shared_bytes;
+    int arg_count;
+    cuda_arg args[CUDA_MAX_ARGS];
+} cuda_launch;
+
+typedef struct cuda_kernel cuda_kernel;
+typedef hone_status (*cuda_call_fn)(hone_error *err, cuda_kernel *k, const hn_args *args);
+struct cuda_kernel {
+    hn_kernel base;
+    cuda_device *device;
+    char label[96];                     // of the node, for faults
+    HN_VEC(cuda_launch) launches;       // after the call
+    HN_VEC(cuda_const *) constants;     // held
+    cuda_call_fn call;                  // a library's part, before the launches; NULL: none
+    void *call_state;
+    void (*call_free)(cuda_kernel *k);
+    const cuda_const *input_const[HN_MAX_KERNEL_IO]; // constant inputs: where they lie
+};
+// Layouts CUDA_PLAIN; constant inputs are uploaded as asked for. NULL: out of memory.
+cuda_kernel *cuda_kernel_new(cuda_device *d, const hn_node *node);
+void cuda_kernel_free(cuda_kernel *k); // takes NULL
+// Where the kernel finds input `index`: a constant is uploaded and marked consumed.
+hn_status cuda_kernel_input(hone_error *err, cuda_kernel *k, const hn_node *node, int index, cuda_arg *out_arg);
+hn_status cuda_kernel_hold(hone_error *err, cuda_kernel *k, cuda_const *constant); // takes the reference
+hn_status cuda_kernel_launch(hone_error *err, cuda_kernel *k, const cuda_launch *launch); // appends
+static inline cuda_arg cuda_arg_output(int index) { return (cuda_arg){CUDA_ARG_OUTPUT, index, 0, 0}; }
+static inline cuda_arg cuda_arg_workspace(int64_t offset) { return (cuda_arg){CUDA_ARG_WORKSPACE, 0, offset, 0}; }
+static inline cuda_arg cuda_arg_memory(hn_cu_ptr memory) { return (cuda_arg){CUDA_ARG_MEMORY, 0, 0, memory}; }
+static inline cuda_arg cuda_arg_i64(int64_t value) { return (cuda_arg){CUDA_ARG_I64, 0, 0, (uint64_t)value}; }
+void *cuda_arg_pointer(const cuda_arg *arg, const hn_args *args); // of the first four kinds
+void cuda_launch_1d(cuda_launch *launch, int64_t items, int block); // one thread an item
+// HONE_OK and hands over, or frees and passes the status on. posts: done by what was built already.
+hn_status cuda_kernel_done(hone_status status, cuda_kernel *k, hn_kernel **out_kernel);
+
+// ---- what several select functions ask (nodes.c) ------------------------------------------------
+// Name of an element type in the sources ("f16"), NULL where the kernels do not know it.
+const char *cuda_ctype(hn_dtype dtype);
+bool cuda_is_float16(hn_dtype dtype); // f16 or bf16
+// Widest vector of elements that divides n, at most `bytes` long.
+int cuda_vector(int64_t n, size_t element_bytes, int bytes);
+// Layout an input has now, as a device layout.
+hn_layout cuda_hint(const hn_select *what, int index);
+bool cuda_tf32(const hn_select *what); // float32 work may round its operands to TF32
+// The shape as [outer][count][inner] in memory order, see band_of of the CPU; false where it is none.
+bool cuda_band(const hn_shape *shape, hn_layout device_layout, const bool *reduced, int64_t band[3]);
+
+// ---- element-wise programs (elementwise.c) ------------------------------------------------------
+// The posts of a node from number `first` on, as a launch over output 0 in place.
+hn_status cuda_posts(hone_error *err, cuda_kernel *k, const hn_select *what, int first, const hn_shape *shape,
+                     hn_dtype dtype, hn_layout layout);
+// Prints a formula's operand-free number so that CUDA C reads the same value.
+void cuda_print_number(hn_str *out, double value);
+
+// A layout change between device layouts (moves.c).
+hn_status cuda_reorder_select(hone_error *err, cuda_device *d, const hn_type *type, hn_layout from, hn_layout to,
+                              hn_kernel **out_kernel);
+
+// ---- the kernel table ---------------------------------------------------------------------------
+typedef hone_status (*cuda_select_fn)(hone_error *err, cuda_device *d, const hn_select *what, hn_kernel **out_kernel);
+typedef struct cuda_row {
+    const char *domain, *op; // op "*": every operator
+    const char *variant;
+    int min_cc;
+    cuda_select_fn select;
+} cuda_row;
+#define HN_CUDA_KERNEL(domain, op, variant, min_cc, select)                                        \
+    hone_status select(hone_error *err, cuda_device *d, const hn_select *what, hn_kernel **out_kernel);
+#include "kernels/kernels.def"
+const cuda_row *cuda_rows(size_t *out_count);
+
+// ---- libraries ----------------------------------------------------------------------------------
+// Loaded with the first product or convolution; HONE_ERR_UNSUPPORTED in one sentence where absent.
+hn_status cuda_lt(hone_error *err, cuda_device *d);
+hn_status cuda_dnn(hone_error *err, cuda_device *d);
+#endif

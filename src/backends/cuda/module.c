@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+// CUDA C to functions: NVRTC for the architecture at hand, one compilation a text and device.
+#include <stdio.h>
+#include "backends/cuda/cuda_int.h"
+
+struct cuda_module {
+    uint64_t hash;
+    bool exact;
+    char *source;
+    hn_cu_module handle;
+    cuda_function function;
+    cuda_module *next;
+};
+
+static uint64_t hash_text(const char *text) {
+    uint64_t h = 14695981039346656037ull;
+    for (; *text; text++)
+        h = (h ^ (unsigned char)*text) * 1099511628211ull;
+    return h;
+}
+
+// The first line of a compiler's log that says "error".
+static void first_error(const char *log, char *out, size_t bytes) {
+    const char *at = strstr(log, "error");
+    while (at && at > log && at[-1] != '\n')
+        at--;
+    if (!at) at = log;
+    snprintf(out, bytes, "%.*s", (int)strcspn(at, "\n"), at);
+}
+
+static hn_status compile(hone_error *err, cuda_device *d, const char *source, bool exact, char **out_image,
+                         size_t *out_bytes) {
+    const hn_nvrtc *n = d->nvrtc;
+    hn_nvrtc_program program;
+    char arch[32], line[300] = "";
+    snprintf(arch, sizeof arch, "-arch=sm_%d", d->caps.cc);
+    const char *options[] = {arch, "-std=c++17", "-default-device", exact ? "--fmad=false" : "--fmad=true"};
+    if (n->nvrtcCreateProgram(&program, source, "hone.cu", 0, NULL, NULL) != 0)
+        HN_FAIL(err, HONE_ERR_INTERNAL, "NVRTC takes no program");
+    int result = n->nvrtcCompileProgram(program, (int)HN_COUNT_OF(options), options);
+    size_t bytes = 0;
+    char *image = NULL;
+    if (result != 0 && n->nvrtcGetProgramLogSize(program, &bytes) == 0) {
+        char *log = hn_calloc(1, bytes + 1);
+        if (log && n->nvrtcGetProgramLog(program, log) == 0) first_error(log, line, sizeof line);
+        hn_free(log);
+    }
+    if (result == 0 && n->nvrtcGetCUBINSize(program, &bytes) == 0 && bytes) {
+        image = hn_malloc(bytes);
+        if (image) n->nvrtcGetCUBIN(program, image);
+    }
+    n->nvrtcDestroyProgram(&program);
+    if (!image) HN_FAIL(err, HONE_ERR_INTERNAL, "a kernel does not compile for sm_%d: %s", d->caps.cc, line[0] ? line : "no reason given");
+    *out_image = image;
+    *out_bytes = bytes;
+    return HONE_OK;
+}
+
+static hn_status load(hone_error *err, cuda_device *d, cuda_module *m, const char *image, const char *entry) {
+    HN_TRY(cuda_current(err, d));
+    CUDA_TRY(err, d, d->api->cuModuleLoadData(&m->handle, image), "loading a kernel");
+    hn_cu_function f;
+    CUDA_TRY(err, d, d->api->cuModuleGetFunction(&f, m->handle, entry), "finding a kernel");
+    m->function.handle = f;
+    d->api->cuFuncGetAttribute(&m->function.registers, HN_CU_FUNC_REGISTERS, f);
+    d->api->cuFuncGetAttribute(&m->function.spill_bytes, HN_CU_FUNC_LOCAL_BYTES, f);
+    d->api->cuFuncGetAttribute(&m->function.shared_bytes, HN_CU_FUNC_SHARED_BYTES, f);
+    return HONE_OK;
+}
+
+static void module_free(cuda_device *d, cuda_module *m) {
+    if (m->handle && !d->lost) d->api->cuModuleUnload(m->handle);
+    hn_free(m->source);
+    hn_free(m);
+}
+
+static hn_status make(hone_error *err, cuda_device *d, const char *source, uint64_t hash, const char *entry,
+                      bool exact, cuda_module **out_module) {
+    cuda_module *m = hn_calloc(1, sizeof *m);
+    if (!m) HN_NOMEM(err, "compiling a kernel");
+    m->hash = hash;
+    m->exact = exact;
+    m->source = hn_strdup(source);
+    char *image = NULL;
+    size_t bytes;
+    int64_t begin = hn_clock_ns();
+    hone_status status = m->source ? compile(err, d, source, exact, &image, &bytes)
+                                   : HN_SET(err, HONE_ERR_NOMEM, "out of memory (compiling a kernel)");
+    d->compile_ns += hn_clock_ns() - begin;
+    d->compiled++;
+    if (status == HONE_OK) status = load(err, d, m, image, entry);
+    hn_free(image);
+    if (status != HONE_OK) {
+        module_free(d, m);
+        return status;
+    }
+    *out_module = m;
+    return HONE_OK;
+}
+
+hn_status cuda_function_get(hone_error *err, cuda_device *d, const char *source, const char *entry, bool exact,
+                            cuda_function *out_function) {
+    uint64_t hash = hash_text(source);
+    hone_status status = HONE_OK;
+    pthread_mutex_lock(&d->lock);
+    cuda_module *m = d->modules;
+    while (m && (m->hash != hash || m->exact != exact || strcmp(m->source, source) != 0))
+        m = m->next;
+    if (!m) {
+        status = make(err, d, source, hash, entry, exact, &m);
+        if (status == HONE_OK) {
+            m->next = d->modules;
+            d->modules = m;
+        }
+    }
+    pthread_mutex_unlock(&d->lock);
+    if (status == HONE_OK) *out_function = m->function;
+    return status;
+}
+
+void cuda_modules_free(cuda_device *d) {
+    for (cuda_module *m = d->modules, *next; m; m = next) {
+        next = m->next;
+        module_free(d, m);
+    }
+    d->modules = NULL;
+}

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ops that only move elements, layout changes, Gather.
+//
+// The lists of strided copies are the CPU backend's own (cpu_moves): what an op means is written once.
+// A copy here moves units of up to 16 bytes; one that turns dims around goes through shared memory.
+#include "backends/cuda/cuda_int.h"
+#include <stdio.h>
+
+static const char *unit_type(int bytes) {
+    return bytes == 16 ? "u128" : bytes == 8 ? "u64" : bytes == 4 ? "u32" : bytes == 2 ? "u16" : "u8";
+}
+
+typedef struct box {
+    int rank;
+    int64_t dims[HN_MAX_RANK], in[HN_MAX_RANK], out[HN_MAX_RANK]; // units
+    int64_t in_offset, out_offset;                                // bytes
+    int unit;
+} box;
+
+// The widest unit that the innermost run, every stride and both offsets are whole numbers of.
+static void widen(const cpu_move *m, box *b) {
+    int element = (int)m->bytes, last = m->rank - 1, unit = element;
+    *b = (box){.rank = m->rank, .in_offset = m->in_offset * element, .out_offset = m->out_offset * element};
+    if (m->in_strides[last] == 1 && m->out_strides[last] == 1)
+        for (int wide = 16; wide > element && unit == element; wide /= 2) {
+            int64_t n = wide / element;
+            bool fits = m->dims[last] % n == 0 && m->in_offset % n == 0 && m->out_offset % n == 0;
+            for (int i = 0; i < last && fits; i++)
+                fits = m->in_strides[i] % n == 0 && m->out_strides[i] % n == 0;
+            if (fits) unit = wide;
+        }
+    int64_t n = unit / element;
+    for (int i = 0; i < m->rank; i++) {
+        b->dims[i] = i == last ? m->dims[i] / n : m->dims[i];
+        b->in[i] = i == last ? m->in_strides[i] : m->in_strides[i] / n;
+        b->out[i] = i == last ? m->out_strides[i] : m->out_strides[i] / n;
+    }
+    b->unit = unit;
+}
+
+// Statements that take unit number i apart; skip: dims that the kernel walks itself.
+static void print_place(hn_str *s, const box *b, int skip_a, int skip_b) {
+    hn_str_append(s, "#define PLACE");
+    for (int d = b->rank - 1; d >= 0; d--) {
+        if (d == skip_a || d == skip_b) continue;
+        hn_str_printf(s, " { const INDEX c = i %% %lldull; i /= %lldull; in += c * %lldull; out += c * %lldull; }", (long long)b->dims[d],
+                      (long long)b->dims[d], (long long)b->in[d], (long long)b->out[d]);
+    }
+    hn_str_append(s, "\n");
+}
+
+static hn_status add_move(hone_error *err, cuda_kernel *k, const cpu_move *m, cuda_arg from, cuda_arg to) {
+    box b;
+    widen(m, &b);
+    int64_t total = 1, reach = 1;
+    bool backwards = false; // Slice with negative steps
+    for (int i = 0; i < b.rank; i++) {
+        backwards = backwards || b.in[i] < 0;
+        total *= b.dims[i];
+        reach += (b.dims[i] - 1) * hn_max_i64(b.in[i], b.out[i]);
+    }
+    if (total == 0) return HONE_OK;
+    // A run along the input and another along the output?
+    int last = b.rank - 1, turned = -1;
+    for (int i = 0; i < last && b.in[last] != 1 && b.out[last] == 1; i++)
+        if (b.in[i] == 1 && b.dims[i] >= 8) turned = i;
+    bool tiled = turned >= 0 && b.dims[last] >= 8 && !backwards;
+    hn_str s = {0};
+    hn_str_append(&s, cuda_text("prelude"));
+    hn_str_printf(&s, "#define U %s\n#define COUNT %lldull\n#define TILED %d\ntypedef %s INDEX;\n", unit_type(b.unit), (long long)total, tiled,
+                  backwards ? "i64" : reach >= ((int64_t)1 << 31) - 65536 || total >= ((int64_t)1 << 31) - 65536 ? "u64" : "u32");
+    if (tiled)
+        hn_str_printf(&s, "#define DIM_A %lldu\n#define DIM_B %lldu\n#define IN_B %lldull\n#define OUT_A %lldull\n", (long long)b.dims[turned],
+                      (long long)b.dims[last], (long long)b.in[last], (long long)b.out[turned]);
+    print_place(&s, &b, tiled ? turned : -1, tiled ? last : -1);
+    hn_str_append(&s, cuda_text("move"));
+    cuda_launch launch = {0};
+    hone_status status = s.failed ? HN_SET(err, HONE_ERR_NOMEM, "out of memory (writing a kernel)")
+                                  : cuda_function_get(err, k->device, hn_str_get(&s), "hn_k_move", true, &launch.function);
+    hn_str_free(&s);
+    if (status != HONE_OK) return status;
+    int64_t blocks = (total + 255) / 256;
+    if (tiled) {
+        int64_t ta = (b.dims[turned] + 31) / 32, tb = (b.dims[last] + 31) / 32;
+        blocks = total / (b.dims[turned] * b.dims[last]) * ta * tb;
+    }
+    if (blocks > INT32_MAX) return HONE_ERR_UNSUPPORTED;
+    cuda_launch_1d(&launch, blocks * 256, 256);
+    from.offset += b.in_offset;
+    to.offset += b.out_offset;
+    launch.args[0] = from;
+    launch.args[1] = to;
+    launch.arg_count = 2;
+    return cuda_kernel_launch(err, k, &launch);
+}
+
+static hn_status add_fill(hone_error *err, cuda_kernel *k, const cpu_moves *m) {
+    if (!m->fill_count) return HONE_OK;
+    hn_str s = {0};
+    hn_str_append(&s, cuda_text("prelude"));
+    hn_str_printf(&s, "#define U %s\n#define COUNT %lldll\n", unit_type((int)m->fill_bytes), (long long)m->fill_count);
+    hn_str_append(&s, cuda_text("fill"));
+    cuda_launch launch = {0};
+    hone_status status = s.failed ? HN_SET(err, HONE_ERR_NOMEM, "out of memory (writing a kernel)")
+                                  : cuda_function_get(err, k->device, hn_str_get(&s), "hn_k_fill", true, &launch.function);
+    hn_str_free(&s);
+    if (status != HONE_OK) return status;
+    cuda_launch_1d(&launch, m->fill_count, 256);
+    launch.args[0] = cuda_arg_output(m->fill_output);
+    launch.args[1] = cuda_arg_i64((int64_t)m->fill_bits);
+    launch.arg_count = 2;
+    return cuda_kernel_launch(err, k, &launch);
+}
+
+// ---- ops ----------------------------------------------------------------------------------------
+static const struct {
+    const char *op;
+    cpu_select_fn select;
+} k_moving[] = {
+    {"Transpose", own_transpose_select}, {"Concat", own_concat_select},           {"Split", own_split_select},
+    {"Slice", own_slice_select},         {"Pad", own_pad_select},                 {"Expand", own_expand_select},
+    {"Tile", own_tile_select},           {"DepthToSpace", own_depth_space_select}, {"SpaceToDepth", own_depth_space_select},
+};
+
+static hn_status take_over(hone_error *err, cuda_kernel *k, const hn_node *node, const cpu_moves *m) {
+    for (int i = 0; i < node->input_count; i++)
+        k->base.in_layout[i] = cuda_to_device(m->base.in_layout[i]);
+    for (int i = 0; i < node->output_count; i++)
+        k->base.out_layout[i] = cuda_to_device(m->base.out_layout[i]);
+    if (m->fill_output >= 0) HN_TRY(add_fill(err, k, m));
+    bool used[HN_MAX_KERNEL_IO] = {false};
+    for (int i = 0; i < m->count; i++) {
+        const cpu_move_part *part = &m->part[i];
+        cuda_arg from;
+        used[part->input] = true;
+        HN_TRY(cuda_kernel_input(err, k, node, part->input, &from));
+        HN_TRY(add_move(err, k, &part->move, from, cuda_arg_output(part->output)));
+    }
+    for (int i = 0; i < node->input_count; i++) // shapes and the like were read at select
+        if (node->inputs[i] && !used[i]) k->base.consumed |= 1ull << i;
+    return HONE_OK;
+}
+
+hone_status cuda_move_select(hone_error *err, cuda_device *d, const hn_select *what, hn_kernel **out_kernel) {
+    const hn_node *node = what->node;
+    hn_layout hints[HN_MAX_KERNEL_IO];
+    hn_kernel *host = NULL;
+    for (int i = 0; i < node->input_count; i++) {
+        hints[i] = cuda_to_host(cuda_hint(what, i));
+        // A constant lies there as the file has it.
+        if (node->inputs[i] && node->inputs[i]->constant) hints[i] = HN_LAYOUT_PLAIN;
+    }
+    hn_select plain = *what;
+    plain.in_layout = hints;
+    size_t row = 0;
+    while (row < HN_COUNT_OF(k_moving) && strcmp(k_moving[row].op, node->op_type))
+        row++;
+    if (row == HN_COUNT_OF(k_moving)) return HONE_ERR_UNSUPPORTED;
+    HN_TRY(k_moving[row].select(err, d->cpu_state, &plain, &host));
+    const cpu_moves *m = (const cpu_moves *)host;
+    hone_status status = HONE_OK;
+    for (int i = 0; i < m->count; i++) { // a constant asked for in another order stays the CPU's
+        const hn_value *in = node->inputs[m->part[i].input];
+        if (in->constant && m->base.in_layout[m->part[i].input] != HN_LAYOUT_PLAIN) status = HONE_ERR_UNSUPPORTED;
+    }
+    cuda_kernel *k = status == HONE_OK ? cuda_kernel_new(d, node) : NULL;
+    if (status == HONE_OK && !k) status = HN_SET(err, HONE_ERR_NOMEM, "out of memory (selecting a kernel)");
+    if (status == HONE_OK) status = take_over(err, k, node, m);
+    host->ops->destroy(host);
+    return cuda_kernel_done(status, k, out_kernel);
+}
+
+// ---- layout changes -----------------------------------------------------------------------------
+hn_status cuda_reorder_select(hone_error *err, cuda_device *d, const hn_type *type, hn_layout from, hn_layout to,
+                              hn_kernel **out_kernel) {
+    hn_shape shape;
+    int bits = hn_dtype_bits(type->dtype);
+    if (!hn_type_shape(type, &shape) || bits < 8 || bits > 64)
+        HN_FAIL(err, HONE_ERR_UNSUPPORTED, "a value of type %s cannot change its layout", hn_dtype_name(type->dtype));
+    int order[HN_MAX_RANK];
+    int64_t in[HN_MAX_RANK], out[HN_MAX_RANK], dims[HN_MAX_RANK], in_s[HN_MAX_RANK], out_s[HN_MAX_RANK];
+    cpu_physical(shape.rank, cuda_to_host(to), order);
+    cpu_strides(&shape, cuda_to_host(from), in);
+    cpu_strides(&shape, cuda_to_host(to), out);
+    for (int i = 0; i < shape.rank; i++) {
+        dims[i] = shape.dims[order[i]];
+        in_s[i] = in[order[i]];
+        out_s[i] = out[order[i]];
+    }
+    cpu_move m;
+    cpu_move_init(&m, shape.rank, dims, in_s, out_s, hn_dtype_bytes(type->dtype));
+    cuda_kernel *k = cuda_kernel_new(d, NULL);
+    if (!k) HN_NOMEM(err, "selecting a kernel");
+    k->base.variant = "cuda:reorder";
+    k->base.in_layout[0] = from;
+    k->base.out_layout[0] = to;
+    hone_status status = add_move(err, k, &m, (cuda_arg){CUDA_ARG_INPUT, 0, 0, 0}, cuda_arg_output(0));
+    return cuda_kernel_done(status, k, out_kernel);
+}
+
+// ---- Gather -------------------------------------------------------------------------------------
+hone_status cuda_gather_select(hone_error *err, cuda_device *d, const hn_select *what, hn_kernel **out_kernel) {
+    const hn_node *node = what->node;
+    cpu_value x, y, index;
+    int axis, bits;
+    if (node->post_count || !cpu_in(node, 0, &x) || !cpu_in(node, 1, &index) || !cpu_out(node, 0, &y) || y.count == 0 ||
+        (index.dtype != HN_I64 && index.dtype != HN_I32) || (bits = hn_dtype_bits(x.dtype)) < 8 || bits > 64 ||
+        !hn_axis_normalise(hn_node_int(node, "axis", 0), x.shape.rank, &axis))
+        return HONE_ERR_UNSUPPORTED;
+    int64_t outer = 1, inner = bits / 8;
+    for (int i = 0; i < x.shape.rank; i++)
+        if (i != axis) *(i < axis ? &outer : &inner) *= x.shape.dims[i];
+    int unit = cuda_vector(inner, 1, 16);
+    if (unit < bits / 8) unit = bits / 8;
+    int64_t total = outer * index.count * (inner / unit);
+    if ((total + 255) / 256 > INT32_MAX) return HONE_ERR_UNSUPPORTED;
+    cuda_kernel *k = cuda_kernel_new(d, node);
+    if (!k) HN_NOMEM(err, "selecting a kernel");
+    hn_str s = {0};
+    hn_str_append(&s, cuda_text("prelude"));
+    hn_str_printf(&s, "#define U %s\n#define I %s\n#define OUTER %lldll\n#define AXIS %lldll\n#define INNER %lldll\n#define INDICES %lldll\n",
+                  unit_type(unit), cuda_ctype(index.dtype), (long long)outer, (long long)x.shape.dims[axis], (long long)(inner / unit),
+                  (long long)index.count);
+    hn_str_append(&s, cuda_text("gather"));
+    cuda_launch launch = {0};
+    hone_status status = s.failed ? HN_SET(err, HONE_ERR_NOMEM, "out of memory (writing a kernel)")
+                                  : cuda_function_get(err, d, hn_str_get(&s), "hn_k_gather", true, &launch.function);
+    hn_str_free(&s);
+    if (status == HONE_OK) status = cuda_kernel_input(err, k, node, 0, &launch.args[0]);
+    if (status == HONE_OK) status = cuda_kernel_input(err, k, node, 1, &launch.args[1]);
+    launch.args[2] = cuda_arg_output(0);
+    launch.args[3] = cuda_arg_memory(d->fault_device);
+    launch.arg_count = 4;
+    cuda_launch_1d(&launch, total, 256);
+    if (status == HONE_OK) status = cuda_kernel_launch(err, k, &launch);
+    return cuda_kernel_done(status, k, out_kernel);
+}

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+// A scripted libcuda for the CUDA backend (fakes/cuda.c is the one for copies between cards): four cards
+// (sm_80, 86, 89, 90) whose memory is the host's; kernels are counted, not run. What it does wrong is said by environment variables, read at cuInit:
+//   FAKE_CUDA_DEVICES=N         how many cards there are (4)
+//   FAKE_CUDA_INIT=100          cuInit answers so
+//   FAKE_CUDA_DRIVER=12080      version of the driver
+//   FAKE_CUDA_SYNC=700@3        the third wait answers so, and every call after it
+//   FAKE_CUDA_MEMORY=1000000    bytes that can be had
+//   FAKE_CUDA_PEER=0110...      row-major: may card i reach card j
+// fake_cuda_count("launch") and others tell what happened: launch, alloc, free, copy, sync, module, graph.
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const int k_cc[] = {80, 86, 89, 90};
+static const char *const k_names[] = {"Fake A100", "Fake A40", "Fake L40", "Fake H200"};
+static int g_devices = 4, g_init, g_driver = 13000, g_sync_result, g_sync_at, g_lost;
+static size_t g_memory = (size_t)1 << 40, g_used;
+static const char *g_peer;
+static int g_syncs, g_launches, g_allocs, g_frees, g_copies, g_modules, g_graphs, g_replays, g_capturing, g_recorded;
+
+int fake_cuda_count(const char *what) {
+    return !strcmp(what, "launch") ? g_launches : !strcmp(what, "alloc") ? g_allocs : !strcmp(what, "free") ? g_frees
+           : !strcmp(what, "copy") ? g_copies : !strcmp(what, "sync") ? g_syncs : !strcmp(what, "module") ? g_modules
+           : !strcmp(what, "graph") ? g_graphs : !strcmp(what, "replay") ? g_replays : !strcmp(what, "recorded") ? g_recorded : -1;
+}
+#define ALIVE() do { if (g_lost) return g_lost; } while (0)
+
+int cuInit(unsigned flags) {
+    (void)flags;
+    const char *e;
+    if ((e = getenv("FAKE_CUDA_DEVICES"))) g_devices = atoi(e);
+    if ((e = getenv("FAKE_CUDA_INIT"))) g_init = atoi(e);
+    if ((e = getenv("FAKE_CUDA_DRIVER"))) g_driver = atoi(e);
+    if ((e = getenv("FAKE_CUDA_MEMORY"))) g_memory = strtoull(e, NULL, 10);
+    if ((e = getenv("FAKE_CUDA_SYNC"))) sscanf(e, "%d@%d", &g_sync_result, &g_sync_at);
+    g_peer = getenv("FAKE_CUDA_PEER");
+    return g_init;
+}
+int cuDriverGetVersion(int *version) { return *version = g_driver, 0; }
+int cuDeviceGetCount(int *count) { return *count = g_devices, 0; }
+int cuDeviceGet(int *device, int index) { return *device = index, index < g_devices ? 0 : 101; }
+int cuDeviceGetName(char *text, int bytes, int device) { return snprintf(text, (size_t)bytes, "%s", k_names[device % 4]), 0; }
+int cuDeviceGetAttribute(int *value, int attribute, int device) {
+    int cc = k_cc[device % 4];
+    *value = attribute == 75 ? cc / 10 : attribute == 76 ? cc % 10 : attribute == 16 ? 108 : attribute == 39 ? 2048
+             : attribute == 38 ? 40 << 20 : attribute == 97 ? 163 << 10 : attribute == 36 ? 1512000 : attribute == 37 ? 5120 : 0;
+    return 0;
+}
+int cuDeviceTotalMem_v2(size_t *bytes, int device) { return (void)device, *bytes = (size_t)80 << 30, 0; }
+int cuDevicePrimaryCtxRetain(void **context, int device) { return *context = (void *)(intptr_t)(device + 1), 0; }
+int cuDevicePrimaryCtxRelease_v2(int device) { return (void)device, 0; }
+int cuCtxSetCurrent(void *context) { return (void)context, g_lost; }
+int cuMemGetInfo_v2(size_t *free_bytes, size_t *total) { return *free_bytes = g_memory - g_used, *total = g_memory, 0; }
+int cuMemAlloc_v2(uint64_t *memory, size_t bytes) {
+    ALIVE();
+    if (g_used + bytes > g_memory) return 2;
+    size_t *block = aligned_alloc(256, (bytes + 256 + 255) / 256 * 256);
+    block[0] = bytes;
+    g_used += bytes;
+    g_allocs++;
+    *memory = (uint64_t)(uintptr_t)block + 256;
+    return 0;
+}
+int cuMemFree_v2(uint64_t memory) {
+    size_t *block = (size_t *)(uintptr_t)(memory - 256);
+    g_used -= block[0];
+    free(block);
+    g_frees++;
+    return g_lost;
+}
+int cuMemHostAlloc(void **memory, size_t bytes, unsigned flags) { return (void)flags, *memory = aligned_alloc(256, (bytes + 255) / 256 * 256), 0; }
+int cuMemFreeHost(void *memory) { return free(memory), 0; }
+int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, void *stream) {
+    ALIVE();
+    if (!g_capturing) memcpy((void *)(uintptr_t)to, from, bytes);
+    g_recorded += g_capturing;
+    return (void)stream, g_copies++, 0;
+}
+int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, void *stream) {
+    ALIVE();
+    if (!g_capturing) memcpy(to, (void *)(uintptr_t)from, bytes);
+    g_recorded += g_capturing;
+    return (void)stream, g_copies++, 0;
+}
+int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t bytes, void *stream) {
+    ALIVE();
+    if (!g_capturing) memmove((void *)(uintptr_t)to, (void *)(uintptr_t)from, bytes);
+    return (void)stream, g_copies++, 0;
+}
+int cuMemsetD8Async(uint64_t memory, unsigned char value, size_t bytes, void *stream) {
+    return (void)stream, memset((void *)(uintptr_t)memory, value, bytes), g_lost;
+}
+int cuStreamCreate(void **stream, unsigned flags) { return (void)flags, *stream = (void *)1, 0; }
+int cuStreamDestroy_v2(void *stream) { return (void)stream, 0; }
+int cuStreamSynchronize(void *stream) {
+    (void)stream;
+    ALIVE();
+    if (++g_syncs == g_sync_at) g_lost = g_sync_result;
+    return g_lost;
+}
+int cuStreamWaitEvent(void *stream, void *event, unsigned flags) { return (void)stream, (void)event, (void)flags, 0; }
+int cuEventCreate(void **event, unsigned flags) { return (void)flags, *event = (void *)1, 0; }
+int cuEventDestroy_v2(void *event) { return (void)event, 0; }
+int cuEventRecord(void *event, void *stream) { return (void)event, (void)stream, g_lost; }
+int cuEventSynchronize(void *event) { return (void)event, g_lost; }
+int cuEventElapsedTime(float *ms, void *begin, void *end) { return (void)begin, (void)end, *ms = 0.5f, 0; }
+int cuModuleLoadData(void **module, const void *image) {
+    ALIVE();
+    if (memcmp(image, "\177ELF", 4) != 0) return 200; // machine code, not text
+    return *module = (void *)1, g_modules++, 0;
+}
+int cuModuleUnload(void *module) { return (void)module, 0; }
+int cuModuleGetFunction(void **function, void *module, const char *name) { return (void)module, (void)name, *function = (void *)1, 0; }
+int cuFuncGetAttribute(int *value, int attribute, void *function) { return (void)attribute, (void)function, *value = 32, 0; }
+int cuFuncSetAttribute(void *function, int attribute, int value) { return (void)function, (void)attribute, (void)value, 0; }
+int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,
+                   void *stream, void **parameters, void **extra) {
+    (void)function, (void)shared, (void)stream, (void)parameters, (void)extra;
+    ALIVE();
+    if (!gx || !gy || !gz || gy > 65535 || gz > 65535 || bx * by * bz > 1024 || !bx || !by || !bz) return 1;
+    g_recorded += g_capturing;
+    return g_launches++, 0;
+}
+int cuGetErrorName(int result, const char **text) { return (void)result, *text = "FAKE", 0; }
+int cuGetErrorString(int result, const char **text) { return (void)result, *text = "a scripted error", 0; }
+int cuStreamBeginCapture_v2(void *stream, int mode) { return (void)stream, (void)mode, g_capturing = 1, g_lost; }
+int cuStreamEndCapture(void *stream, void **graph) { return (void)stream, g_capturing = 0, *graph = (void *)1, g_lost; }
+int cuGraphInstantiateWithFlags(void **exec, void *graph, unsigned long long flags) {
+    return (void)graph, (void)flags, *exec = (void *)1, g_graphs++, 0;
+}
+int cuGraphLaunch(void *exec, void *stream) { return (void)exec, (void)stream, g_replays++, g_lost; }
+int cuGraphExecDestroy(void *exec) { return (void)exec, 0; }
+int cuGraphDestroy(void *graph) { return (void)graph, 0; }
+int cuDeviceGetPCIBusId(char *text, int bytes, int device) { return snprintf(text, (size_t)bytes, "0000:%02x:00.0", 0x10 + device), 0; }
+int cuDeviceCanAccessPeer(int *can, int device, int peer) {
+    size_t at = (size_t)(device * g_devices + peer);
+    return *can = g_peer && at < strlen(g_peer) ? g_peer[at] == '1' : device != peer, 0;
+}
+int cuDeviceGetP2PAttribute(int *value, int attribute, int device, int peer) {
+    return (void)attribute, cuDeviceCanAccessPeer(value, device, peer);
+}
+int cuCtxEnablePeerAccess(void *peer, unsigned flags) { return (void)peer, (void)flags, 0; }
+int cuMemcpyPeerAsync(uint64_t to, void *to_context, uint64_t from, void *from_context, size_t bytes, void *stream) {
+    (void)to_context, (void)from_context, (void)stream;
+    return memmove((void *)(uintptr_t)to, (void *)(uintptr_t)from, bytes), g_copies++, g_lost;
+}

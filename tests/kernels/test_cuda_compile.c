@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// TEST-TIMEOUT 400
+// Every row of kernels.def for cards is selected and compiled for sm_80, 86, 89 and 90, in float32 and
+// a 16-bit type, with no card: the driver is a scripted one, NVRTC is real. Skips where NVRTC is not installed.
+// All operators of a row are tried on one older and one newer card, one of them on the others.
+// Rows of libraries (cuBLASLt, cuDNN) need a card and are left out here.
+#include "support/kcase.h"
+#include <stdio.h>
+#include "backends/cuda/cuda_int.h"
+
+static const kcase k_cases[] = {
+#define HN_CASE(op, attrs, inputs, posts, flags) {op, attrs, inputs, posts, flags},
+#include "kernels/cases.def"
+#undef HN_CASE
+};
+
+static bool is_library(const cuda_row *row) { return !strncmp(row->variant, "cublas", 6) || !strncmp(row->variant, "cudnn", 5); }
+static bool row_is(const cuda_row *row, const char *op) { return !strcmp(row->op, "*") || !strcmp(row->op, op); }
+
+// "f32[2,3]" as "f16[2,3]" everywhere.
+static void retype(const char *inputs, const char *type, char *out, size_t size) {
+    snprintf(out, size, "%s", inputs);
+    for (char *at = out; (at = strstr(at, "f32")); at += 3) {
+        char rest[512];
+        snprintf(rest, sizeof rest, "%s%s", type, at + 3);
+        memcpy(at, rest, strlen(rest) + 1);
+    }
+}
+
+typedef struct seen {
+    char op[48];
+    size_t row;
+} seen;
+
+// One case an operator and row, or (brief) one a row.
+static int compile_all(cuda_device *d, const char *type, bool brief, bool *reached) {
+    size_t row_count;
+    const cuda_row *rows = cuda_rows(&row_count);
+    static seen done[1024];
+    int done_count = 0, kernels = 0;
+    for (size_t c = 0; c < HN_COUNT_OF(k_cases); c++) {
+        if (!strncmp(k_cases[c].op, "hn.", 3)) continue;
+        bool wanted = false;
+        for (size_t r = 0; r < row_count; r++) {
+            bool have = is_library(&rows[r]) || !row_is(&rows[r], k_cases[c].op) || rows[r].min_cc > d->caps.cc;
+            for (int s = 0; s < done_count && !have; s++)
+                have = done[s].row == r && (brief || !strcmp(done[s].op, k_cases[c].op));
+            wanted = wanted || !have;
+        }
+        if (!wanted) continue;
+        char inputs[512];
+        retype(k_cases[c].inputs, type, inputs, sizeof inputs);
+        kcase changed = k_cases[c];
+        changed.inputs = inputs;
+        kcase_built b;
+        kcase_build(&changed, false, &b);
+        hn_layout hints[16];
+        for (int layout = 0; layout < (brief ? 1 : 2); layout++)
+            for (size_t r = 0; r < row_count; r++) {
+                if (is_library(&rows[r]) || !row_is(&rows[r], k_cases[c].op)) continue;
+                for (int i = 0; i < 16; i++)
+                    hints[i] = i < b.input_count && b.in_list[i] && b.in[i].shape.rank >= 3 && layout ? CUDA_LAST : CUDA_PLAIN;
+                hn_select what = {.node = b.node, .in_layout = hints, .threads = 1};
+                hn_kernel *kernel = NULL;
+                hone_error err = {0};
+                hone_status status = rows[r].select(&err, d, &what, &kernel);
+                if (status == HONE_ERR_UNSUPPORTED) continue;
+                if (status != HONE_OK) fail_msg("%s '%s' %s (sm_%d, %s): %s", changed.op, changed.attrs, inputs, d->caps.cc, type, err.text);
+                if (((cuda_kernel *)kernel)->launches.count == 0 && hn_tensor_count(&b.ref[0]) > 0)
+                    fail_msg("%s %s: a kernel without launches", changed.op, inputs);
+                kernel->ops->destroy(kernel);
+                kernels++;
+                reached[r] = true;
+                if (layout == 0 && done_count < (int)HN_COUNT_OF(done)) {
+                    snprintf(done[done_count].op, sizeof done[0].op, "%s", k_cases[c].op);
+                    done[done_count++].row = r;
+                }
+            }
+        kcase_drop(&b);
+    }
+    return kernels;
+}
+
+static void every_row_compiles_for_every_card(void **state) {
+    (void)state;
+    size_t row_count;
+    const cuda_row *rows = cuda_rows(&row_count);
+    bool *reached = hn_calloc(row_count, sizeof *reached);
+    assert_non_null(reached);
+    for (int index = 0; index < 4; index++) {
+        cuda_device *d;
+        hone_error err = {0};
+        if (cuda_device_open(&err, index, &d) != HONE_OK) fail_msg("%s", err.text);
+        const char *types[] = {"f32", index % 2 ? "bf16" : "f16"};
+        for (int t = 0; t < 2; t++) {
+            bool brief = t != index % 2 || index == 1 || index == 2;
+            int kernels = compile_all(d, types[t], brief, reached);
+            print_message("sm_%d %s: %d kernels selected, %d compiled so far in %.1f s\n", d->caps.cc, types[t], kernels, d->compiled,
+                          (double)d->compile_ns / 1e9);
+        }
+        cuda_modules_free(d);
+        assert_null(d->constants); // every kernel gave its weights back
+        cuda_device_close(d);
+    }
+    int missed = 0;
+    for (size_t r = 0; r < row_count; r++)
+        if (!reached[r] && !is_library(&rows[r])) {
+            print_message("no case reaches %s %s\n", rows[r].op, rows[r].variant);
+            missed++;
+        }
+    hn_free(reached);
+    assert_int_equal(missed, 0);
+}
+
+static void every_row_names_a_known_op(void **state) {
+    (void)state;
+    size_t row_count;
+    const cuda_row *rows = cuda_rows(&row_count);
+    for (size_t r = 0; r < row_count; r++)
+        if (strcmp(rows[r].op, "*") && !hn_op_find(rows[r].domain, rows[r].op)) fail_msg("kernels.def: no op %s", rows[r].op);
+}
+
+int main(void) {
+    char fake[4096];
+    const char *build = getenv("HONE_BUILD_DIR");
+    snprintf(fake, sizeof fake, "%s/fakes/libcuda_run.so", build ? build : ".");
+    setenv("HONE_CUDA_LIB", fake, 1);
+    const hn_nvrtc *nvrtc;
+    hone_error err = {0};
+    if (hn_nvrtc_get(&err, &nvrtc) != HONE_OK) {
+        printf("skipped: %s\n", err.text);
+        return 77;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_row_names_a_known_op),
+        cmocka_unit_test(every_row_compiles_for_every_card),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
