@@ -33,6 +33,7 @@ enum { // types of attribute values
     HN_DNN_T_POINTER = 6,
     HN_DNN_T_CONV_MODE = 7,
     HN_DNN_T_HEUR_MODE = 8,
+    HN_DNN_T_NAN = 10,
     HN_DNN_T_NOTE = 11,
     HN_DNN_T_POINTWISE_MODE = 14,
     HN_DNN_T_DESC = 15,
@@ -41,6 +42,7 @@ enum { // types of attribute values
 enum { // attributes
     HN_DNN_A_POINTWISE_MODE = 0,
     HN_DNN_A_POINTWISE_MATH = 1,
+    HN_DNN_A_POINTWISE_NAN = 2,
     HN_DNN_A_RELU_LOWER = 3,
     HN_DNN_A_RELU_UPPER = 4,
     HN_DNN_A_RELU_SLOPE = 5,
@@ -94,6 +96,7 @@ enum { // attributes
 };
 enum { HN_DNN_F32 = 0, HN_DNN_F64 = 1, HN_DNN_F16 = 2, HN_DNN_I8 = 3, HN_DNN_I32 = 4, HN_DNN_BF16 = 9 };
 enum { HN_DNN_CROSS_CORRELATION = 1 };
+enum { HN_DNN_NAN_PROPAGATE = 1 };
 enum { HN_DNN_HEUR_INSTANT = 0, HN_DNN_HEUR_B = 1, HN_DNN_HEUR_FALLBACK = 2, HN_DNN_HEUR_A = 3 };
 enum { HN_DNN_NOTE_TENSOR_CORE = 0, HN_DNN_NOTE_DOWN_CONVERT = 1, HN_DNN_NOTE_NONDETERMINISTIC = 4 };
 enum {

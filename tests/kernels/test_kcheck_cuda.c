@@ -76,6 +76,9 @@ static void tolerance(const kcase_built *b, int output, float *rtol, float *atol
     // Rounded once more than the reference, and to fewer bits.
     bool computes = *rtol > 0 || b->node->post_count;
     if (dtype == HN_F16 && computes) *rtol = 1e-3f;
+    // A step behind a library's product starts from a value that was rounded to 16 bits.
+    for (int p = 0; p < b->node->post_count; p++)
+        if (cuda_is_float16(dtype) && !strcmp(b->node->post[p].op_type, "Exp")) *rtol = 3e-2f;
     if (dtype == HN_BF16 && computes) *rtol = 8e-3f;
     if (!strcmp(b->node->op_type, "QuantizeLinear")) *rtol = 0, *atol = 1;
 }
@@ -193,7 +196,7 @@ static void every_row_agrees_with_the_reference(void **state) {
     static const char *const k_types[] = {"f32", "f16", "bf16"};
     for (size_t i = 0; i < HN_COUNT_OF(k_cases); i++) {
         if ((only && strcmp(only, k_cases[i].op)) || (skip && !strncmp(k_cases[i].op, skip, strlen(skip))) ||
-            !strncmp(k_cases[i].op, "hn.", 3))
+            !strncmp(k_cases[i].op, "hn.", 3) || strchr(k_cases[i].flags, 'B'))
             continue;
         bool any = false;
         for (int t = 0; t < 3 && (t == 0 || strstr(k_cases[i].inputs, "f32")); t++) {

@@ -24,13 +24,25 @@ typedef struct conv {
     int fused;                // posts taken into the graph
 } conv;
 
-typedef struct conv_state {
+// Plans of one problem, shared by every node that has it.
+typedef struct conv_plans {
+    char key[320];
     const hn_cudnn *dnn;
+    int index, references;    // device
     hn_dnn_desc descs[MAX_DESCS];
     int desc_count;
-    hn_dnn_desc plans[MAX_TRIES], pack;
+    hn_dnn_desc plans[MAX_TRIES];
     int64_t workspaces[MAX_TRIES];
-    int plan_count, chosen;
+    int plan_count, chosen, fused;
+    int64_t operand_ids[HN_MAX_POST];
+    struct conv_plans *next;
+} conv_plans;
+static conv_plans *g_plans;
+static pthread_mutex_t g_plans_lock = PTHREAD_MUTEX_INITIALIZER;
+
+typedef struct conv_state {
+    const hn_cudnn *dnn;
+    conv_plans *shared;
     // pointers by id
     int pointer_count;
     int64_t ids[HN_MAX_POST + 5];
@@ -40,7 +52,7 @@ typedef struct conv_state {
 // ---- descriptors --------------------------------------------------------------------------------
 typedef struct maker {
     cuda_device *d;
-    conv_state *s;
+    conv_plans *s;
     bool failed;
 } maker;
 
@@ -154,6 +166,7 @@ static hn_dnn_desc pointwise(maker *m, int mode, const hn_post *post, hn_dnn_des
     hn_dnn_desc desc = make(m, HN_DNN_POINTWISE), op = make(m, HN_DNN_OP_POINTWISE);
     set_int(m, desc, HN_DNN_A_POINTWISE_MODE, HN_DNN_T_POINTWISE_MODE, mode);
     set_int(m, desc, HN_DNN_A_POINTWISE_MATH, HN_DNN_T_DATA_TYPE, HN_DNN_F32);
+    set_int(m, desc, HN_DNN_A_POINTWISE_NAN, HN_DNN_T_NAN, HN_DNN_NAN_PROPAGATE);
     if (post && !strcmp(post->op_type, "Clip")) {
         double low = 0, high = post->beta;
         set(m, desc, HN_DNN_A_RELU_LOWER, HN_DNN_T_F64, 1, &low);
@@ -266,7 +279,7 @@ static bool engine_rounds(maker *m, hn_dnn_desc config) {
 }
 
 static bool plan_of(maker *m, hn_dnn_desc config) {
-    conv_state *s = m->s;
+    conv_plans *s = m->s;
     const hn_cudnn *dnn = m->d->dnn;
     hn_dnn_desc plan = NULL;
     int64_t workspace = 0, got = 0;
@@ -308,12 +321,62 @@ static void build_plans(maker *m, hn_dnn_desc operation_graph, bool exact) {
     }
 }
 
-static void drop_descs(conv_state *s) {
+static void drop_descs(conv_plans *s) {
     for (int i = 0; i < s->plan_count; i++)
         s->dnn->cudnnBackendDestroyDescriptor(s->plans[i]);
     for (int i = s->desc_count - 1; i >= 0; i--)
         s->dnn->cudnnBackendDestroyDescriptor(s->descs[i]);
     s->plan_count = s->desc_count = 0;
+}
+
+static void plans_release(conv_plans *plans) {
+    if (!plans) return;
+    pthread_mutex_lock(&g_plans_lock);
+    if (--plans->references == 0) {
+        conv_plans **at = &g_plans;
+        while (*at && *at != plans)
+            at = &(*at)->next;
+        if (*at) *at = plans->next;
+        drop_descs(plans);
+        hn_free(plans);
+    }
+    pthread_mutex_unlock(&g_plans_lock);
+}
+
+static conv_plans *plans_find(const char *key) {
+    conv_plans *found;
+    pthread_mutex_lock(&g_plans_lock);
+    for (found = g_plans; found && strcmp(found->key, key) != 0;)
+        found = found->next;
+    if (found) found->references++;
+    pthread_mutex_unlock(&g_plans_lock);
+    return found;
+}
+
+static void plans_keep(conv_plans *plans) {
+    pthread_mutex_lock(&g_plans_lock);
+    plans->next = g_plans;
+    g_plans = plans;
+    pthread_mutex_unlock(&g_plans_lock);
+}
+
+// Everything the plans depend on.
+static void plans_key(const cuda_device *d, const hn_node *node, const conv *c, bool exact, char *out, size_t size) {
+    hn_str s = {0};
+    hn_str_printf(&s, "%d t%d b%d x%d l%u d%d n%d ", d->index, c->transposed, c->has_bias, exact, c->layout, (int)c->y.dtype, d->tries);
+    const hn_shape *shapes[] = {&c->x.shape, &c->w.shape, &c->y.shape};
+    for (int i = 0; i < 3; i++) {
+        hn_shape_print(&s, shapes[i]);
+        hn_str_append(&s, " ");
+    }
+    for (int i = 0; i < c->window.rank; i++)
+        hn_str_printf(&s, "%lld,%lld,%lld,%lld ", (long long)c->window.stride[i], (long long)c->window.dilation[i],
+                      (long long)c->window.pad_begin[i], (long long)c->window.pad_end[i]);
+    for (int i = 0; i < node->post_count; i++)
+        hn_str_printf(&s, "%s%d %g %g;", node->post[i].op_type, node->post[i].input >= 0, (double)node->post[i].alpha, (double)node->post[i].beta);
+    snprintf(out, size, "%s", hn_str_get(&s));
+    if (s.failed || s.length >= size) out[0] = 0; // too long to be told: not shared
+    hn_str_free(&s);
 }
 
 // ---- running ------------------------------------------------------------------------------------
@@ -329,7 +392,7 @@ static int start(const cuda_kernel *k, conv_state *s, int plan, const hn_args *a
     if (status == HN_DNN_OK) status = dnn->cudnnBackendSetAttribute(pack, HN_DNN_A_PACK_IDS, HN_DNN_T_I64, s->pointer_count, s->ids);
     if (status == HN_DNN_OK) status = dnn->cudnnBackendSetAttribute(pack, HN_DNN_A_PACK_WORKSPACE, HN_DNN_T_POINTER, 1, &workspace);
     if (status == HN_DNN_OK) status = dnn->cudnnBackendFinalize(pack);
-    if (status == HN_DNN_OK) status = dnn->cudnnBackendExecute(k->device->dnn_handle, s->plans[plan], pack);
+    if (status == HN_DNN_OK) status = dnn->cudnnBackendExecute(k->device->dnn_handle, s->shared->plans[plan], pack);
     if (pack) dnn->cudnnBackendDestroyDescriptor(pack);
     return status;
 }
@@ -341,7 +404,8 @@ static hn_status measure(hone_error *err, cuda_kernel *k, conv_state *s, const h
     float best = 0;
     CUDA_TRY(err, d, api->cuEventCreate(&begin, 0), "timing");
     CUDA_TRY(err, d, api->cuEventCreate(&end, 0), "timing");
-    for (int i = 0; i < s->plan_count; i++) {
+    conv_plans *plans = s->shared;
+    for (int i = 0; i < plans->plan_count; i++) {
         if (start(k, s, i, args) != HN_DNN_OK) continue;
         for (int round = 0; round < 3; round++) {
             float ms;
@@ -351,30 +415,30 @@ static hn_status measure(hone_error *err, cuda_kernel *k, conv_state *s, const h
             CUDA_TRY(err, d, api->cuEventRecord(end, d->stream), "timing");
             CUDA_TRY(err, d, api->cuEventSynchronize(end), "timing a convolution");
             CUDA_TRY(err, d, api->cuEventElapsedTime(&ms, begin, end), "timing");
-            if (s->chosen < 0 || ms < best) {
+            if (plans->chosen < 0 || ms < best) {
                 best = ms;
-                s->chosen = i;
+                plans->chosen = i;
             }
         }
     }
     api->cuEventDestroy_v2(begin);
     api->cuEventDestroy_v2(end);
-    if (s->chosen < 0) HN_FAIL(err, HONE_ERR_DEVICE, "%s: cuDNN runs none of the engines it proposes", k->label);
+    if (plans->chosen < 0) HN_FAIL(err, HONE_ERR_DEVICE, "%s: cuDNN runs none of the engines it proposes", k->label);
     return HONE_OK;
 }
 
 static hone_status conv_run(hone_error *err, cuda_kernel *k, const hn_args *args) {
     conv_state *s = k->call_state;
-    if (s->chosen < 0 && s->plan_count == 1) s->chosen = 0;
-    if (s->chosen < 0) HN_TRY(measure(err, k, s, args));
-    int status = start(k, s, s->chosen, args);
+    if (s->shared->chosen < 0 && s->shared->plan_count == 1) s->shared->chosen = 0;
+    if (s->shared->chosen < 0) HN_TRY(measure(err, k, s, args));
+    int status = start(k, s, s->shared->chosen, args);
     if (status != HN_DNN_OK) HN_FAIL(err, HONE_ERR_DEVICE, "%s: cuDNN fails: %s", k->label, s->dnn->cudnnGetErrorString(status));
     return HONE_OK;
 }
 
 static void conv_free(cuda_kernel *k) {
     conv_state *s = k->call_state;
-    if (s) drop_descs(s);
+    if (s) plans_release(s->shared);
     hn_free(s);
 }
 
@@ -392,10 +456,35 @@ static hn_status bind_pointers(hone_error *err, cuda_kernel *k, const hn_node *n
     return HONE_OK;
 }
 
+// With as many posts in the graph as an engine takes.
+static hn_status make_plans(hone_error *err, cuda_device *d, const hn_node *node, const conv *c, bool exact, int most, const char *key,
+                            conv_plans **out_plans) {
+    conv_plans *plans = hn_calloc(1, sizeof *plans);
+    if (!plans) HN_NOMEM(err, "selecting a kernel");
+    plans->dnn = d->dnn;
+    plans->chosen = -1;
+    plans->references = 1;
+    snprintf(plans->key, sizeof plans->key, "%s", key);
+    for (plans->fused = most; plans->fused >= 0; plans->fused--) {
+        drop_descs(plans);
+        maker m = {d, plans, false};
+        hn_dnn_desc operations = graph(&m, node, c, plans->fused, plans->operand_ids);
+        if (operations) build_plans(&m, operations, exact);
+        if (plans->plan_count) break;
+    }
+    if (!plans->plan_count) {
+        drop_descs(plans);
+        hn_free(plans);
+        return HONE_ERR_UNSUPPORTED;
+    }
+    plans_keep(plans);
+    *out_plans = plans;
+    return HONE_OK;
+}
+
 static hn_status conv_build(hone_error *err, cuda_kernel *k, const hn_select *what, conv *c) {
     cuda_device *d = k->device;
     const hn_node *node = what->node;
-    int64_t operand_ids[HN_MAX_POST] = {0};
     int most = 0;
     bool whole;
     while (most < node->post_count && takes_post(node, &node->post[most], c, &whole))
@@ -403,23 +492,19 @@ static hn_status conv_build(hone_error *err, cuda_kernel *k, const hn_select *wh
     conv_state *s = hn_calloc(1, sizeof *s);
     if (!s) HN_NOMEM(err, "selecting a kernel");
     s->dnn = d->dnn;
-    s->chosen = -1;
     k->call_state = s;
     k->call_free = conv_free;
     k->call = conv_run;
     bool exact = c->y.dtype == HN_F32 && !cuda_tf32(what);
-    for (c->fused = most; s->plan_count == 0; c->fused--) {
-        drop_descs(s);
-        maker m = {d, s, false};
-        hn_dnn_desc operations = graph(&m, node, c, c->fused, operand_ids);
-        if (operations) build_plans(&m, operations, exact);
-        if (s->plan_count || c->fused == 0) break;
-    }
-    if (!s->plan_count) return HONE_ERR_UNSUPPORTED;
-    for (int i = 0; i < s->plan_count; i++)
-        if ((size_t)s->workspaces[i] > k->base.workspace_bytes) k->base.workspace_bytes = (size_t)s->workspaces[i];
+    char key[sizeof s->shared->key];
+    plans_key(d, node, c, exact, key, sizeof key);
+    s->shared = key[0] ? plans_find(key) : NULL;
+    if (!s->shared) HN_TRY(make_plans(err, d, node, c, exact, most, key, &s->shared));
+    c->fused = s->shared->fused;
+    for (int i = 0; i < s->shared->plan_count; i++)
+        if ((size_t)s->shared->workspaces[i] > k->base.workspace_bytes) k->base.workspace_bytes = (size_t)s->shared->workspaces[i];
     k->base.in_layout[0] = k->base.out_layout[0] = c->layout;
-    HN_TRY(bind_pointers(err, k, node, c, operand_ids));
+    HN_TRY(bind_pointers(err, k, node, c, s->shared->operand_ids));
     return cuda_posts(err, k, what, c->fused, &c->y.shape, c->y.dtype, c->layout);
 }
 

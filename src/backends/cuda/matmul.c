@@ -94,7 +94,7 @@ static bool product_shape(product *p) {
         b_batch *= b.dims[i];
     p->calls = 1;
     p->batch = 1;
-    if (b_batch == 1 && !p->trans_a) { // all rows of A make one matrix
+    if (b_batch == 1 && (!p->trans_a || a_batch == 1)) { // all rows of A make one matrix
         p->m *= a_batch;
         return true;
     }
@@ -159,7 +159,8 @@ static void take_posts(const hn_node *node, product *p) {
         cpu_in(node, node->post[at].input, &v) && v.dtype == p->c.dtype && hn_shape_equal(&v.shape, &p->c.shape))
         p->residual = node->post[at++].input;
     int activation = 0;
-    if (at < node->post_count && node->post[at].op == hn_op_find("", "Relu")) activation = HN_LT_EPILOGUE_RELU;
+    // Its Relu makes 0 of NaN in 16-bit products; ours, behind, does not.
+    if (at < node->post_count && node->post[at].op == hn_op_find("", "Relu") && !half) activation = HN_LT_EPILOGUE_RELU;
     // The library has the tanh form only; the two differ by less than a rounding of 16-bit floats.
     if (at < node->post_count && node->post[at].op == hn_op_find("", "Gelu") && (node->post[at].alpha != 0 || half))
         activation = HN_LT_EPILOGUE_GELU;

@@ -3,12 +3,18 @@
 #include <stdio.h>
 #include "backends/cuda/cuda_int.h"
 
+#define MAX_ENTRIES 4 // functions of one text
+
 struct cuda_module {
     uint64_t hash;
     bool exact;
     char *source;
     hn_cu_module handle;
-    cuda_function function;
+    struct {
+        char entry[32];
+        cuda_function function;
+    } functions[MAX_ENTRIES]; // found so far
+    int function_count;
     cuda_module *next;
 };
 
@@ -56,15 +62,23 @@ static hn_status compile(hone_error *err, cuda_device *d, const char *source, bo
     return HONE_OK;
 }
 
-static hn_status load(hone_error *err, cuda_device *d, cuda_module *m, const char *image, const char *entry) {
-    HN_TRY(cuda_current(err, d));
-    CUDA_TRY(err, d, d->api->cuModuleLoadData(&m->handle, image), "loading a kernel");
+static hn_status find(hone_error *err, cuda_device *d, cuda_module *m, const char *entry, cuda_function *out_function) {
+    for (int i = 0; i < m->function_count; i++)
+        if (!strcmp(m->functions[i].entry, entry)) {
+            *out_function = m->functions[i].function;
+            return HONE_OK;
+        }
     hn_cu_function f;
+    HN_TRY(cuda_current(err, d));
     CUDA_TRY(err, d, d->api->cuModuleGetFunction(&f, m->handle, entry), "finding a kernel");
-    m->function.handle = f;
-    d->api->cuFuncGetAttribute(&m->function.registers, HN_CU_FUNC_REGISTERS, f);
-    d->api->cuFuncGetAttribute(&m->function.spill_bytes, HN_CU_FUNC_LOCAL_BYTES, f);
-    d->api->cuFuncGetAttribute(&m->function.shared_bytes, HN_CU_FUNC_SHARED_BYTES, f);
+    cuda_function found = {.handle = f};
+    d->api->cuFuncGetAttribute(&found.registers, HN_CU_FUNC_REGISTERS, f);
+    d->api->cuFuncGetAttribute(&found.spill_bytes, HN_CU_FUNC_LOCAL_BYTES, f);
+    d->api->cuFuncGetAttribute(&found.shared_bytes, HN_CU_FUNC_SHARED_BYTES, f);
+    HN_ASSERT(m->function_count < MAX_ENTRIES);
+    snprintf(m->functions[m->function_count].entry, sizeof m->functions[0].entry, "%s", entry);
+    m->functions[m->function_count++].function = found;
+    *out_function = found;
     return HONE_OK;
 }
 
@@ -74,8 +88,8 @@ static void module_free(cuda_device *d, cuda_module *m) {
     hn_free(m);
 }
 
-static hn_status make(hone_error *err, cuda_device *d, const char *source, uint64_t hash, const char *entry,
-                      bool exact, cuda_module **out_module) {
+static hn_status make(hone_error *err, cuda_device *d, const char *source, uint64_t hash, bool exact,
+                      cuda_module **out_module) {
     cuda_module *m = hn_calloc(1, sizeof *m);
     if (!m) HN_NOMEM(err, "compiling a kernel");
     m->hash = hash;
@@ -88,7 +102,8 @@ static hn_status make(hone_error *err, cuda_device *d, const char *source, uint6
                                    : HN_SET(err, HONE_ERR_NOMEM, "out of memory (compiling a kernel)");
     d->compile_ns += hn_clock_ns() - begin;
     d->compiled++;
-    if (status == HONE_OK) status = load(err, d, m, image, entry);
+    if (status == HONE_OK) status = cuda_current(err, d);
+    if (status == HONE_OK) status = cuda_check(err, d, d->api->cuModuleLoadData(&m->handle, image), "loading a kernel");
     hn_free(image);
     if (status != HONE_OK) {
         module_free(d, m);
@@ -107,14 +122,14 @@ hn_status cuda_function_get(hone_error *err, cuda_device *d, const char *source,
     while (m && (m->hash != hash || m->exact != exact || strcmp(m->source, source) != 0))
         m = m->next;
     if (!m) {
-        status = make(err, d, source, hash, entry, exact, &m);
+        status = make(err, d, source, hash, exact, &m);
         if (status == HONE_OK) {
             m->next = d->modules;
             d->modules = m;
         }
     }
+    if (status == HONE_OK) status = find(err, d, m, entry, out_function);
     pthread_mutex_unlock(&d->lock);
-    if (status == HONE_OK) *out_function = m->function;
     return status;
 }
 
