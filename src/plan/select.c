@@ -121,6 +121,12 @@ static hn_status reorder_add(hone_error *err, builder *b, const hn_value *value,
     step->is_transfer = on_device(b, from) != on_device(b, to) &&
                         (b->plan->slots.data[root_of(b->plan, from_slot)].kind == HN_SLOT_INPUT ||
                          value->graph_output_uses > 0);
+    if (step->is_transfer && on_device(b, to) && b->session->options.resident) {
+        // Read again by later runs: nothing else may lie there, and nothing may be written in place.
+        b->plan->slots.data[slot].first = 0;
+        b->plan->slots.data[slot].last = INT32_MAX;
+        b->pending.data[slot]++;
+    }
     HN_TRY(attach(err, b, value, to, slot));
     *out_slot = slot;
     return HONE_OK;

@@ -13,6 +13,7 @@
 #define MAX_CONFIGS   24
 #define MAX_DESCS     64
 #define MAX_WORKSPACE ((size_t)256 << 20)
+#define WIDE          8 // channels that 16-bit engines want
 
 enum { ID_X = 1, ID_W, ID_Y, ID_BIAS, ID_FIRST_OPERAND = 10, ID_FIRST_VIRTUAL = 100 };
 
@@ -22,6 +23,8 @@ typedef struct conv {
     window window;
     hn_layout layout;
     int fused;                // posts taken into the graph
+    bool widen;               // few channels, filled up to WIDE for the tensor cores
+    hn_shape graph_x, graph_w; // as cuDNN sees them
 } conv;
 
 // Plans of one problem, shared by every node that has it.
@@ -43,6 +46,7 @@ static pthread_mutex_t g_plans_lock = PTHREAD_MUTEX_INITIALIZER;
 typedef struct conv_state {
     const hn_cudnn *dnn;
     conv_plans *shared;
+    size_t workspace_at;      // where the engine's begins
     // pointers by id
     int pointer_count;
     int64_t ids[HN_MAX_POST + 5];
@@ -142,9 +146,8 @@ static int pointwise_mode(const hn_post *post) {
         int mode;
     } k_modes[] = {
         {"Add", HN_DNN_PW_ADD},         {"Mul", HN_DNN_PW_MUL},   {"Relu", HN_DNN_PW_RELU},   {"Clip", HN_DNN_PW_RELU},
-        {"LeakyRelu", HN_DNN_PW_RELU},  {"Tanh", HN_DNN_PW_TANH}, {"Sigmoid", HN_DNN_PW_SIGMOID}, {"Swish", HN_DNN_PW_SWISH},
-        {"Elu", HN_DNN_PW_ELU},
-    };
+        {"LeakyRelu", HN_DNN_PW_RELU},  {"Sigmoid", HN_DNN_PW_SIGMOID}, {"Swish", HN_DNN_PW_SWISH}, {"Elu", HN_DNN_PW_ELU},
+    }; // Tanh is not among them: in float32 an engine of cuDNN 9 gives wrong numbers (seen on an H200)
     for (size_t i = 0; i < HN_COUNT_OF(k_modes); i++)
         if (!strcmp(k_modes[i].op, post->op_type)) return k_modes[i].mode;
     return -1;
@@ -215,14 +218,59 @@ static void turn_weights(void *user, void *out) {
     cpu_move_run(&move, c->w.data, out);
 }
 
+// The same with the channels filled up.
+static void widen_weights(void *user, void *out) {
+    const conv *c = ((turn *)user)->c;
+    size_t bytes = hn_dtype_bytes(c->w.dtype);
+    int64_t channels = c->w.shape.dims[1], positions = c->w.count / (c->w.shape.dims[0] * channels);
+    memset(out, 0, (size_t)(c->w.shape.dims[0] * positions * WIDE) * bytes);
+    for (int64_t k = 0; k < c->w.shape.dims[0]; k++)
+        for (int64_t i = 0; i < channels; i++)
+            for (int64_t p = 0; p < positions; p++)
+                memcpy((char *)out + (size_t)((k * positions + p) * WIDE + i) * bytes,
+                       (const char *)c->w.data + (size_t)((k * channels + i) * positions + p) * bytes, bytes);
+}
+
+// A launch that brings the input into the workspace's beginning, wider. The input may lie in either layout.
+static hn_status widen_input(hone_error *err, cuda_kernel *k, const hn_select *what, const conv *c, size_t *out_bytes) {
+    const hn_shape *s = &c->x.shape;
+    int64_t strides[HN_MAX_RANK], positions = c->x.count / (s->dims[0] * s->dims[1]);
+    hn_layout layout = cuda_hint(what, 0);
+    cpu_strides(s, cuda_to_host(layout), strides);
+    hn_str text = {0};
+    hn_str_append(&text, cuda_text("prelude"));
+    hn_str_printf(&text, "typedef %s T;\n#define WIDE %d\n#define CHANNELS %lld\n#define IMAGES %lldll\n#define POSITIONS %lldll\n",
+                  cuda_ctype(c->x.dtype), WIDE, (long long)s->dims[1], (long long)s->dims[0], (long long)positions);
+    hn_str_printf(&text, "#define STRIDE_IMAGE %lldll\n#define STRIDE_CHANNEL %lldll\n#define STRIDE_POSITION %lldll\n", (long long)strides[0],
+                  (long long)strides[1], (long long)(layout == CUDA_LAST ? s->dims[1] : 1));
+    hn_str_append(&text, cuda_text("channels"));
+    cuda_launch launch = {0};
+    hone_status status = text.failed ? HN_SET(err, HONE_ERR_NOMEM, "out of memory (writing a kernel)")
+                                     : cuda_function_get(err, k->device, hn_str_get(&text), "hn_k_channels", true, &launch.function);
+    hn_str_free(&text);
+    if (status != HONE_OK) return status;
+    HN_TRY(cuda_kernel_input(err, k, what->node, 0, &launch.args[0]));
+    launch.args[1] = cuda_arg_workspace(0);
+    launch.arg_count = 2;
+    cuda_launch_1d(&launch, s->dims[0] * positions, 256);
+    HN_TRY(cuda_kernel_launch(err, k, &launch));
+    k->before = 1;
+    k->base.in_layout[0] = layout;
+    *out_bytes = (size_t)(s->dims[0] * positions * WIDE) * hn_dtype_bytes(c->x.dtype);
+    return HONE_OK;
+}
+
 static hn_status bind_weights(hone_error *err, cuda_kernel *k, const hn_node *node, const conv *c) {
     conv_state *s = k->call_state;
     k->base.in_layout[1] = c->layout;
     if (!c->w.data) return bind_id(err, k, node, ID_W, 1);
     cuda_const *weights;
     turn t = {c};
-    bool plain = c->layout == CUDA_PLAIN || cpu_same_bytes(&c->w.shape);
-    HN_TRY(cuda_const_made(err, k->device, c->w.data, plain ? 0 : c->layout, c->w.value->constant->bytes, plain ? NULL : turn_weights, &t, &weights));
+    bool plain = !c->widen && (c->layout == CUDA_PLAIN || cpu_same_bytes(&c->w.shape));
+    size_t bytes = c->w.value->constant->bytes;
+    if (c->widen) bytes = bytes / (size_t)c->w.shape.dims[1] * WIDE;
+    HN_TRY(cuda_const_made(err, k->device, c->w.data, plain ? 0 : c->layout + (c->widen ? 100 : 0), bytes,
+                           plain ? NULL : c->widen ? widen_weights : turn_weights, &t, &weights));
     HN_TRY(cuda_kernel_hold(err, k, weights));
     k->base.consumed |= 2;
     s->ids[s->pointer_count] = ID_W;
@@ -235,8 +283,8 @@ static hn_dnn_desc graph(maker *m, const hn_node *node, const conv *c, int fused
     hn_dnn_desc ops[HN_MAX_POST + 2];
     int64_t op_count = 0, next = ID_FIRST_VIRTUAL;
     int steps = c->has_bias + fused;
-    hn_dnn_desc x = tensor(m, ID_X, c->x.dtype, &c->x.shape, c->layout, false);
-    hn_dnn_desc w = tensor(m, ID_W, c->w.dtype, &c->w.shape, c->layout, false);
+    hn_dnn_desc x = tensor(m, ID_X, c->x.dtype, &c->graph_x, c->layout, false);
+    hn_dnn_desc w = tensor(m, ID_W, c->w.dtype, &c->graph_w, c->layout, false);
     hn_dnn_desc acc = tensor(m, steps ? next++ : ID_Y, c->y.dtype, &c->y.shape, c->layout, steps > 0);
     ops[op_count++] = conv_op(m, c, x, w, acc);
     for (int i = 0; i < steps; i++) {
@@ -364,7 +412,7 @@ static void plans_keep(conv_plans *plans) {
 static void plans_key(const cuda_device *d, const hn_node *node, const conv *c, bool exact, char *out, size_t size) {
     hn_str s = {0};
     hn_str_printf(&s, "%d t%d b%d x%d l%u d%d n%d ", d->index, c->transposed, c->has_bias, exact, c->layout, (int)c->y.dtype, d->tries);
-    const hn_shape *shapes[] = {&c->x.shape, &c->w.shape, &c->y.shape};
+    const hn_shape *shapes[] = {&c->graph_x, &c->graph_w, &c->y.shape};
     for (int i = 0; i < 3; i++) {
         hn_shape_print(&s, shapes[i]);
         hn_str_append(&s, " ");
@@ -382,7 +430,7 @@ static void plans_key(const cuda_device *d, const hn_node *node, const conv *c, 
 // ---- running ------------------------------------------------------------------------------------
 static int start(const cuda_kernel *k, conv_state *s, int plan, const hn_args *args) {
     const hn_cudnn *dnn = s->dnn;
-    void *pointers[HN_MAX_POST + 5], *workspace = args->workspace;
+    void *pointers[HN_MAX_POST + 5], *workspace = args->workspace ? (char *)args->workspace + s->workspace_at : NULL;
     hn_dnn_desc pack = NULL;
     for (int i = 0; i < s->pointer_count; i++)
         pointers[i] = cuda_arg_pointer(&s->args[i], args);
@@ -444,7 +492,13 @@ static void conv_free(cuda_kernel *k) {
 
 // ---- building -----------------------------------------------------------------------------------
 static hn_status bind_pointers(hone_error *err, cuda_kernel *k, const hn_node *node, const conv *c, const int64_t *operand_ids) {
-    HN_TRY(bind_id(err, k, node, ID_X, 0));
+    if (c->widen) {
+        conv_state *s = k->call_state;
+        s->ids[s->pointer_count] = ID_X;
+        s->args[s->pointer_count++] = cuda_arg_workspace(0);
+    } else {
+        HN_TRY(bind_id(err, k, node, ID_X, 0));
+    }
     HN_TRY(bind_weights(err, k, node, c));
     HN_TRY(bind_id(err, k, node, ID_Y, -1));
     if (c->has_bias) HN_TRY(bind_id(err, k, node, ID_BIAS, 2));
@@ -501,9 +555,11 @@ static hn_status conv_build(hone_error *err, cuda_kernel *k, const hn_select *wh
     s->shared = key[0] ? plans_find(key) : NULL;
     if (!s->shared) HN_TRY(make_plans(err, d, node, c, exact, most, key, &s->shared));
     c->fused = s->shared->fused;
+    k->base.in_layout[0] = k->base.out_layout[0] = c->layout;
+    if (c->widen) HN_TRY(widen_input(err, k, what, c, &s->workspace_at));
     for (int i = 0; i < s->shared->plan_count; i++)
         if ((size_t)s->shared->workspaces[i] > k->base.workspace_bytes) k->base.workspace_bytes = (size_t)s->shared->workspaces[i];
-    k->base.in_layout[0] = k->base.out_layout[0] = c->layout;
+    k->base.workspace_bytes += s->workspace_at;
     HN_TRY(bind_pointers(err, k, node, c, s->shared->operand_ids));
     return cuda_posts(err, k, what, c->fused, &c->y.shape, c->y.dtype, c->layout);
 }
@@ -532,6 +588,11 @@ hone_status cuda_conv_select(hone_error *err, cuda_device *d, const hn_select *w
     hone_status status = HONE_ERR_UNSUPPORTED;
     for (size_t i = 0; i < HN_COUNT_OF(k_layouts) && status == HONE_ERR_UNSUPPORTED; i++) {
         c.layout = k_layouts[i];
+        c.graph_x = c.x.shape;
+        c.graph_w = c.w.shape;
+        c.widen = c.layout == CUDA_LAST && cuda_is_float16(c.x.dtype) && !c.transposed && c.w.data && c.x.shape.dims[1] < WIDE &&
+                  c.w.shape.dims[1] == c.x.shape.dims[1] && c.y.shape.dims[1] >= WIDE;
+        if (c.widen) c.graph_x.dims[1] = c.graph_w.dims[1] = WIDE;
         cuda_kernel *k = cuda_kernel_new(d, node);
         if (!k) HN_NOMEM(err, "selecting a kernel");
         status = cuda_kernel_done(conv_build(err, k, what, &c), k, out_kernel);

@@ -133,7 +133,8 @@ struct cuda_kernel {
     hn_kernel base;
     cuda_device *device;
     char label[96];                     // of the node, for faults
-    HN_VEC(cuda_launch) launches;       // after the call
+    HN_VEC(cuda_launch) launches;
+    size_t before;                      // that many of them before the call, the others after it
     HN_VEC(cuda_const *) constants;     // held
     cuda_call_fn call;                  // a library's part, before the launches; NULL: none
     void *call_state;

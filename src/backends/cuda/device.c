@@ -102,7 +102,7 @@ hn_status cuda_device_open(hone_error *err, int index, cuda_device **out_device)
         if (!d) status = HN_SET(err, HONE_ERR_NOMEM, "out of memory (opening a card)");
         if (d) {
             d->index = index;
-            d->tries = 5;
+            d->tries = 3;
             pthread_mutex_init(&d->lock, NULL);
             status = hn_cuda_get(err, &d->api);
         }

@@ -28,9 +28,10 @@ static hone_status kernel_run(hone_error *err, hn_kernel *kernel, const hn_args 
     if (d->lost) return cuda_current(err, d);
     d->last_kernel = kernel->variant;
     memcpy(d->last_node, k->label, sizeof d->last_node);
-    if (k->call) HN_TRY(k->call(err, k, args));
-    for (size_t i = 0; i < k->launches.count; i++)
-        HN_TRY(start(err, d, &k->launches.data[i], args));
+    for (size_t i = 0; i <= k->launches.count; i++) {
+        if (i == k->before && k->call) HN_TRY(k->call(err, k, args));
+        if (i < k->launches.count) HN_TRY(start(err, d, &k->launches.data[i], args));
+    }
     return HONE_OK;
 }
 

@@ -11,6 +11,7 @@
 #define MAX_ALGOS     12
 #define MAX_WORKSPACE ((size_t)32 << 20)
 #define MAX_CALLS     256
+#define CHOOSE_ITSELF (-2) // none of the proposals starts: the library's own choice
 
 typedef struct product {
     cpu_value a, b, c;
@@ -23,6 +24,7 @@ typedef struct product {
     int epilogue;
     int bias, residual;              // node inputs, -1: none
     int posts_done;
+    int scale_post;                  // post that became alpha, -1: none
 } product;
 
 typedef struct product_state {
@@ -146,7 +148,14 @@ static bool is_row_vector(const hn_node *node, int input, const product *p) {
 static void take_posts(const hn_node *node, product *p) {
     int at = 0;
     bool half = cuda_is_float16(p->c.dtype);
+    cpu_value factor; // a scale right behind the product is its alpha
+    if (node->post_count && node->post[0].op == hn_op_find("", "Mul") && p->bias < 0 && p->residual < 0 && node->post[0].input >= 0 &&
+        cpu_in(node, node->post[0].input, &factor) && factor.data && factor.count == 1 && p->c.dtype != HN_F64) {
+        p->alpha *= (float)hn_tensor_get_f64(factor.value->constant, 0);
+        p->scale_post = at++;
+    }
     p->epilogue = p->bias >= 0 ? HN_LT_EPILOGUE_BIAS : HN_LT_EPILOGUE_DEFAULT;
+    p->posts_done = at;
     if (p->c.dtype == HN_F64) return; // no epilogues
     if (at < node->post_count && node->post[at].op == hn_op_find("", "Add") && p->bias < 0 && p->calls == 1 &&
         node->post[at].input >= 0 && is_row_vector(node, node->post[at].input, p)) {
@@ -180,7 +189,7 @@ static int start(const cuda_kernel *k, const product_state *s, const hn_args *ar
     for (int i = 0; i < s->calls; i++) {
         int status = s->lt->cublasLtMatmul(k->device->lt_handle, s->desc, s->wide ? (void *)&alpha_wide : &alpha, b + s->at_b[i], s->b,
                                            a + s->at_a[i], s->a, s->wide ? (void *)&beta_wide : &beta, residual + i * s->step_call_c, s->c,
-                                           c + i * s->step_call_c, s->c, &result->algo, args->workspace, k->base.workspace_bytes,
+                                           c + i * s->step_call_c, s->c, result ? &result->algo : NULL, args->workspace, k->base.workspace_bytes,
                                            k->device->stream);
         if (status != HN_LT_OK) return status;
     }
@@ -193,11 +202,17 @@ static hn_status measure(hone_error *err, cuda_kernel *k, product_state *s, cons
     const hn_cuda *api = d->api;
     hn_cu_event begin, end;
     float best = 0;
+    int last = HN_LT_OK;
     s->chosen = -1;
     CUDA_TRY(err, d, api->cuEventCreate(&begin, 0), "timing");
     CUDA_TRY(err, d, api->cuEventCreate(&end, 0), "timing");
     for (int i = 0; i < s->found; i++) {
-        if (s->results[i].workspace_bytes > k->base.workspace_bytes || start(k, s, args, &s->results[i]) != HN_LT_OK) continue;
+        if (s->results[i].status != HN_LT_OK || s->results[i].workspace_bytes > k->base.workspace_bytes) continue;
+        int status = start(k, s, args, &s->results[i]);
+        if (status != HN_LT_OK) {
+            last = status;
+            continue;
+        }
         for (int round = 0; round < 3; round++) {
             float ms;
             CUDA_TRY(err, d, api->cuEventRecord(begin, d->stream), "timing");
@@ -214,7 +229,9 @@ static hn_status measure(hone_error *err, cuda_kernel *k, product_state *s, cons
     }
     api->cuEventDestroy_v2(begin);
     api->cuEventDestroy_v2(end);
-    if (s->chosen < 0) HN_FAIL(err, HONE_ERR_DEVICE, "%s: cuBLASLt starts none of the algorithms it proposes", k->label);
+    if (s->chosen < 0) s->chosen = CHOOSE_ITSELF;
+    if (s->chosen == CHOOSE_ITSELF && start(k, s, args, NULL) != HN_LT_OK)
+        HN_FAIL(err, HONE_ERR_DEVICE, "%s: cuBLASLt starts none of the %d algorithms it proposes (%d)", k->label, s->found, last);
     return HONE_OK;
 }
 
@@ -224,14 +241,14 @@ static hone_status product_run(hone_error *err, cuda_kernel *k, const hn_args *a
         void *bias = cuda_arg_pointer(&s->arg_bias, args);
         s->lt->cublasLtMatmulDescSetAttribute(s->desc, HN_LT_DESC_BIAS_POINTER, &bias, sizeof bias);
     }
-    if (s->chosen < 0 && !known_get(s->key, &s->chosen)) {
+    if (s->chosen == -1 && !known_get(s->key, &s->chosen)) {
         if (k->device->recording) s->chosen = 0;
         else {
             HN_TRY(measure(err, k, s, args));
             known_put(s->key, s->chosen);
         }
     }
-    int status = start(k, s, args, &s->results[s->chosen]);
+    int status = start(k, s, args, s->chosen == CHOOSE_ITSELF ? NULL : &s->results[s->chosen]);
     if (status != HN_LT_OK) HN_FAIL(err, HONE_ERR_DEVICE, "%s: cuBLASLt fails (%d)", k->label, status);
     return HONE_OK;
 }
@@ -280,6 +297,11 @@ static bool propose(cuda_device *d, product_state *s) {
     size_t workspace = MAX_WORKSPACE;
     if (lt->cublasLtMatmulPreferenceCreate(&preference) != HN_LT_OK) return false;
     lt->cublasLtMatmulPreferenceSetAttribute(preference, HN_LT_PREF_WORKSPACE, &workspace, sizeof workspace);
+    // Slabs align to 64 bytes, matrices inside of a value to their elements only.
+    for (int which = HN_LT_PREF_ALIGN_A; which <= HN_LT_PREF_ALIGN_D; which++) {
+        uint32_t bytes = s->calls > 1 ? 2 : 16;
+        lt->cublasLtMatmulPreferenceSetAttribute(preference, which, &bytes, sizeof bytes);
+    }
     int status = lt->cublasLtMatmulAlgoGetHeuristic(d->lt_handle, s->desc, s->b, s->a, s->c, s->c, preference, MAX_ALGOS, s->results, &s->found);
     lt->cublasLtMatmulPreferenceDestroy(preference);
     return status == HN_LT_OK && s->found > 0;
@@ -300,6 +322,7 @@ static hn_status product_build(hone_error *err, cuda_kernel *k, const hn_select 
     s->wide = p->c.dtype == HN_F64;
     HN_TRY(cuda_kernel_input(err, k, node, 0, &s->arg_a));
     HN_TRY(cuda_kernel_input(err, k, node, 1, &s->arg_b));
+    if (p->scale_post >= 0) k->base.consumed |= 1ull << node->post[p->scale_post].input;
     s->has_bias = p->bias >= 0;
     s->has_residual = p->residual >= 0;
     if (s->has_bias) HN_TRY(cuda_kernel_input(err, k, node, p->bias, &s->arg_bias));
@@ -336,7 +359,7 @@ hone_status cuda_matmul_select(hone_error *err, cuda_device *d, const hn_select 
     p->alpha = gemm ? hn_node_float(node, "alpha", 1) : 1;
     p->trans_a = gemm && hn_node_int(node, "transA", 0);
     p->trans_b = gemm && hn_node_int(node, "transB", 0);
-    p->bias = p->residual = -1;
+    p->bias = p->residual = p->scale_post = -1;
     bool good = cpu_in(node, 0, &p->a) && cpu_in(node, 1, &p->b) && cpu_out(node, 0, &p->c) && p->a.dtype == p->c.dtype &&
                 p->b.dtype == p->c.dtype &&
                 (p->c.dtype == HN_F32 || p->c.dtype == HN_F64 || cuda_is_float16(p->c.dtype)) && p->c.count && product_shape(p);

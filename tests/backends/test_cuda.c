@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+// Host code of the CUDA backend on scripted libraries (tests/fakes): what is said when something is
+// missing, plans over two memories, recording, faults. Each case runs in a process of its own, since
+// the driver is opened once a process.
+#include "support/test.h"
+#include <dlfcn.h>
+#include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "backends/backend.h"
+#include "plan/plan.h"
+
+typedef void (*case_fn)(void);
+
+// A failed assertion ends the child with 1.
+static void in_child(case_fn fn) {
+    fflush(NULL);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        fn();
+        _exit(0);
+    }
+    int status = 0;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+#define CHECK(condition)                                                                           \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);                        \
+            _exit(1);                                                                              \
+        }                                                                                          \
+    } while (0)
+
+static int count(const char *what) {
+    void *lib = dlopen(getenv("HONE_CUDA_LIB"), RTLD_NOW);
+    int (*get)(const char *) = NULL;
+    *(void **)&get = dlsym(lib, "fake_cuda_count");
+    return get(what);
+}
+
+static void expect_open(hone_status status, const char *text) {
+    hone_error err = {0};
+    hn_backend *backend;
+    CHECK(hn_backend_open(&err, "cuda", 0, &backend) == status);
+    if (text && !strstr(err.text, text)) {
+        fprintf(stderr, "'%s' lacks '%s'\n", err.text, text);
+        _exit(1);
+    }
+}
+
+static void no_driver(void) {
+    setenv("HONE_CUDA_LIB", "/nonexistent/libcuda.so", 1);
+    expect_open(HONE_ERR_UNSUPPORTED, "does not load");
+}
+static void no_card(void) {
+    setenv("FAKE_CUDA_INIT", "100", 1);
+    expect_open(HONE_ERR_UNSUPPORTED, "no card is visible");
+}
+static void old_driver(void) {
+    setenv("FAKE_CUDA_DRIVER", "10020", 1);
+    expect_open(HONE_ERR_UNSUPPORTED, "450.80");
+}
+static void zero_cards(void) {
+    setenv("FAKE_CUDA_DEVICES", "0", 1);
+    expect_open(HONE_ERR_UNSUPPORTED, "there is no cuda:0: the driver shows 0 cards");
+}
+static void no_compiler(void) {
+    setenv("HONE_NVRTC_LIB", "/nonexistent/libnvrtc.so", 1);
+    expect_open(HONE_ERR_UNSUPPORTED, "NVRTC");
+}
+static void other_names(void) {
+    hone_error err = {0};
+    hn_backend *backend;
+    hn_backend_info info;
+    CHECK(hn_backend_open(&err, "cuda:3", 0, &backend) == HONE_OK);
+    backend->info(backend, &info);
+    CHECK(!strcmp(info.isa, "sm_90") && strstr(info.device, "Fake H200"));
+    CHECK(hn_backend_open(&err, "cuda:4", 0, &backend) == HONE_ERR_UNSUPPORTED);
+    CHECK(hn_backend_open(&err, "cuda:x", 0, &backend) == HONE_ERR_UNSUPPORTED);
+    CHECK(hn_backend_open(&err, "cuda:-1", 0, &backend) == HONE_ERR_UNSUPPORTED);
+    CHECK(hn_backend_open(&err, "cud", 0, &backend) == HONE_ERR_UNSUPPORTED);
+}
+static void what_is_missing_is_said(void **state) {
+    (void)state;
+    in_child(no_driver);
+    in_child(no_card);
+    in_child(old_driver);
+    in_child(zero_cards);
+    in_child(no_compiler);
+    in_child(other_names);
+}
+
+// ---- plans --------------------------------------------------------------------------------------
+static hn_value *append(hn_graph *g, const char *name, hn_value *a, hn_value *b) {
+    hn_value *in[] = {a, b};
+    hn_value *out = hn_build(g, NULL, hn_op_find("", name), in, b ? 2 : 1);
+    CHECK(out);
+    return out;
+}
+
+// Element-wise nodes and a Softmax; between them, if wanted, a node that has no kernel on the card.
+static hn_module *chain(bool with_host_node) {
+    hn_module *module = hn_module_new();
+    hn_graph *g = module->main;
+    hn_type type;
+    hn_shape shape = {2, {8, 256}};
+    hn_type_set_shape(&type, HN_F32, &shape);
+    hn_value *x = hn_graph_add_input(g, "x", &type);
+    hn_value *y = append(g, "Softmax", append(g, "Relu", append(g, "Exp", x, NULL), NULL), NULL);
+    if (with_host_node) y = append(g, "Hardmax", y, NULL);
+    y = append(g, "Tanh", y, NULL);
+    y->name = "y";
+    CHECK(hn_graph_add_output(g, y) && hn_infer_module(NULL, module) == HONE_OK);
+    return module;
+}
+
+typedef struct rig {
+    hn_module *module;
+    hn_backend *backend;
+    hn_session *session;
+    hn_tensor in, out;
+} rig;
+
+static rig rig_new(hn_module *module, bool resident) {
+    rig r = {.module = module};
+    hone_error err = {0};
+    hn_shape shape = {2, {8, 256}};
+    if (hn_backend_open(&err, "cuda", 0, &r.backend) != HONE_OK) fprintf(stderr, "%s\n", err.text);
+    CHECK(r.backend);
+    hn_session_options options = {.backend = r.backend, .resident = resident};
+    CHECK(hn_session_new(&err, module, &options, &r.session) == HONE_OK);
+    CHECK(hn_tensor_new(&err, HN_F32, &shape, &r.in) == HONE_OK);
+    return r;
+}
+static hone_status rig_run(rig *r, hone_error *err) { return hn_session_run(err, r->session, &r->in, 1, &r->out, 1); }
+static void rig_free(rig *r) {
+    hn_session_free(r->session);
+    hn_tensor_free(&r->in);
+    r->backend->close(r->backend);
+    hn_module_free(r->module);
+}
+
+static void plan_is_recorded(void) {
+    hone_error err = {0};
+    rig r = rig_new(chain(false), false);
+    CHECK(rig_run(&r, &err) == HONE_OK);
+    int launches = count("launch"), syncs = count("sync");
+    CHECK(launches == 3 && count("graph") == 0); // Exp with Relu behind; Softmax; Tanh
+    CHECK(rig_run(&r, &err) == HONE_OK);
+    CHECK(count("graph") == 1 && count("replay") == 1 && count("recorded") == 3 + 2);
+    launches = count("launch");
+    uint64_t allocations = hn_alloc_calls();
+    CHECK(rig_run(&r, &err) == HONE_OK && rig_run(&r, &err) == HONE_OK);
+    CHECK(hn_alloc_calls() == allocations);
+    CHECK(count("launch") == launches && count("replay") == 3 && count("graph") == 1);
+    CHECK(count("sync") > syncs);
+    hn_session_stats stats;
+    hn_session_get_stats(r.session, &stats);
+    CHECK(stats.device_steps == 5 && stats.host_steps == 0 && stats.transfer_steps == 2 && stats.recorded_segments == 1);
+    CHECK(r.out.shape.dims[1] == 256 && r.out.data);
+    rig_free(&r);
+}
+
+// The host's node gets copies on both sides and the device is waited for before it.
+static void host_node_is_surrounded(void) {
+    hone_error err = {0};
+    rig r = rig_new(chain(true), false);
+    CHECK(rig_run(&r, &err) == HONE_OK && rig_run(&r, &err) == HONE_OK);
+    hn_session_stats stats;
+    hn_session_get_stats(r.session, &stats);
+    CHECK(stats.host_steps == 1 && stats.recorded_segments == 2 && stats.transfer_steps == 2);
+    int syncs = count("sync");
+    CHECK(rig_run(&r, &err) == HONE_OK);
+    CHECK(count("sync") == syncs + 2);
+    rig_free(&r);
+}
+
+static void resident_runs_do_not_copy(void) {
+    hone_error err = {0};
+    rig r = rig_new(chain(false), true);
+    CHECK(rig_run(&r, &err) == HONE_OK);
+    int copies = count("copy"), syncs = count("sync");
+    for (int i = 0; i < 5; i++)
+        CHECK(rig_run(&r, &err) == HONE_OK);
+    CHECK(count("copy") == copies && count("sync") == syncs && count("replay") == 5);
+    rig_free(&r);
+}
+
+static void memory_is_given_back(void) {
+    hone_error err = {0};
+    for (int i = 0; i < 3; i++) {
+        rig r = rig_new(chain(false), false);
+        CHECK(rig_run(&r, &err) == HONE_OK);
+        rig_free(&r);
+    }
+    CHECK(count("alloc") == count("free"));
+    CHECK(count("module") == 3); // one a kernel, not one a session
+}
+
+static void plans_span_two_memories(void **state) {
+    (void)state;
+    in_child(plan_is_recorded);
+    in_child(host_node_is_surrounded);
+    in_child(resident_runs_do_not_copy);
+    in_child(memory_is_given_back);
+}
+
+// ---- faults -------------------------------------------------------------------------------------
+static void sticky_fault(void) {
+    setenv("FAKE_CUDA_SYNC", "700@1", 1);
+    hone_error err = {0};
+    rig r = rig_new(chain(false), false);
+    CHECK(rig_run(&r, &err) == HONE_ERR_DEVICE);
+    CHECK(strstr(err.text, "cuda:0 is lost") && strstr(err.text, "touched memory that is not its own"));
+    CHECK(strstr(err.text, "copy:to_host")); // started last
+    CHECK(rig_run(&r, &err) == HONE_ERR_DEVICE);
+    CHECK(strstr(err.text, "is lost"));
+    rig_free(&r); // a lost card is let go of quietly
+}
+static void no_room(void) {
+    setenv("FAKE_CUDA_MEMORY", "1000", 1);
+    hone_error err = {0};
+    rig r = rig_new(chain(false), false);
+    CHECK(rig_run(&r, &err) == HONE_ERR_NOMEM);
+    CHECK(strstr(err.text, "do not fit") && strstr(err.text, "of its 1000"));
+    rig_free(&r);
+}
+static void broken_kernel(void) {
+    setenv("FAKE_NVRTC_ERROR", "hn_k_softmax", 1);
+    hone_error err = {0};
+    rig r = rig_new(chain(false), false);
+    CHECK(rig_run(&r, &err) == HONE_ERR_INTERNAL);
+    CHECK(strstr(err.text, "does not compile for sm_80") && strstr(err.text, "a scripted error"));
+    rig_free(&r);
+}
+static void faults_are_told(void **state) {
+    (void)state;
+    in_child(sticky_fault);
+    in_child(no_room);
+    in_child(broken_kernel);
+}
+
+int main(void) {
+    char path[4096];
+    const char *build = getenv("HONE_BUILD_DIR");
+    snprintf(path, sizeof path, "%s/fakes/libcuda.so", build ? build : ".");
+    setenv("HONE_CUDA_LIB", path, 1);
+    snprintf(path, sizeof path, "%s/fakes/libnvrtc.so", build ? build : ".");
+    setenv("HONE_NVRTC_LIB", path, 1);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_missing_is_said),
+        cmocka_unit_test(plans_span_two_memories),
+        cmocka_unit_test(faults_are_told),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
