@@ -19,7 +19,8 @@ static hone_status put(hone_error *err, hn_match *m, hn_value *made, bool *out_d
 // One float input whose shape the whole expression keeps.
 static bool plain_unary(const hn_match *m, const hn_value *x) {
     const hn_value *out = m->root->outputs[0];
-    return x->type.dtype == HN_F32 && hn_pass_same_type(x, out) && !hn_pass_pinned(m->ctx, out);
+    bool small = x->type.dtype == HN_F16 || x->type.dtype == HN_BF16;
+    return (x->type.dtype == HN_F32 || small) && hn_pass_same_type(x, out) && !hn_pass_pinned(m->ctx, out);
 }
 
 static hone_status make_unary(hone_error *err, hn_match *m, const char *op, bool *out_done) {

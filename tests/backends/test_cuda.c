@@ -246,7 +246,7 @@ static void faults_are_told(void **state) {
 int main(void) {
     char path[4096];
     const char *build = getenv("HONE_BUILD_DIR");
-    snprintf(path, sizeof path, "%s/fakes/libcuda.so", build ? build : ".");
+    snprintf(path, sizeof path, "%s/fakes/libcuda_run.so", build ? build : ".");
     setenv("HONE_CUDA_LIB", path, 1);
     snprintf(path, sizeof path, "%s/fakes/libnvrtc.so", build ? build : ".");
     setenv("HONE_NVRTC_LIB", path, 1);

@@ -30,10 +30,12 @@ static hone_status select_host(hone_error *err, cuda_device *d, const hn_select 
     return d->cpu->select(err, d->cpu, &host, out_kernel);
 }
 
-// Nodes of a few elements that come from the host stay there: a copy costs more than they do.
+// Shape arithmetic, a few integers that come from the host, stays there: a copy costs more than it does.
 static bool belongs_on_host(const hn_select *what) {
     const hn_node *node = what->node;
     bool any = false;
+    for (int i = 0; i < node->output_count; i++)
+        if (node->outputs[i] && hn_dtype_is_float(node->outputs[i]->type.dtype)) return false;
     for (int i = 0; i < node->input_count; i++) {
         const hn_value *in = node->inputs[i];
         if (!in || in->constant) continue;
