@@ -200,12 +200,56 @@ static void memory_is_given_back(void) {
     CHECK(count("module") == 3); // one a kernel, not one a session
 }
 
+// Products: every call has its operands and an aligned workspace, the first proposal that starts is kept.
+static hn_module *products(void) {
+    hn_module *module = hn_module_new();
+    hn_graph *g = module->main;
+    hn_type type;
+    hn_shape shape = {2, {8, 256}}, square = {2, {256, 24}};
+    hn_tensor weights;
+    hn_type_set_shape(&type, HN_F32, &shape);
+    hn_value *x = hn_graph_add_input(g, "x", &type), *y = NULL;
+    for (int i = 0; i < 3; i++) { // values of odd sizes between them move the workspaces about
+        square.dims[1] = 5 + 9 * i;
+        CHECK(hn_tensor_new(NULL, HN_F32, &square, &weights) == HONE_OK);
+        hn_value *w = hn_graph_add_constant(g, "", &weights);
+        hn_value *sum = append(g, "ReduceSum", append(g, "Softmax", append(g, "MatMul", x, w), NULL), NULL);
+        y = y ? append(g, "Add", y, sum) : sum;
+    }
+    y->name = "y";
+    CHECK(hn_graph_add_output(g, y) && hn_infer_module(NULL, module) == HONE_OK);
+    return module;
+}
+static void products_start(void) {
+    setenv("FAKE_LT_FAIL", "1", 1);
+    hone_error err = {0};
+    rig r = rig_new(products(), false);
+    if (rig_run(&r, &err) != HONE_OK) fprintf(stderr, "%s\n", err.text);
+    CHECK(rig_run(&r, &err) == HONE_OK && rig_run(&r, &err) == HONE_OK);
+    hn_session_stats stats;
+    hn_session_get_stats(r.session, &stats);
+    CHECK(stats.host_steps == 0 && stats.heavy_steps == 3 && stats.recorded_segments == 1);
+    rig_free(&r);
+}
+static void no_proposals(void) { // then the CPU's kernels
+    setenv("FAKE_LT_ALGOS", "0", 1);
+    hone_error err = {0};
+    rig r = rig_new(products(), false);
+    CHECK(rig_run(&r, &err) == HONE_OK);
+    hn_session_stats stats;
+    hn_session_get_stats(r.session, &stats);
+    CHECK(stats.host_steps >= 3);
+    rig_free(&r);
+}
+
 static void plans_span_two_memories(void **state) {
     (void)state;
     in_child(plan_is_recorded);
     in_child(host_node_is_surrounded);
     in_child(resident_runs_do_not_copy);
     in_child(memory_is_given_back);
+    in_child(products_start);
+    in_child(no_proposals);
 }
 
 // ---- faults -------------------------------------------------------------------------------------
@@ -250,6 +294,8 @@ int main(void) {
     setenv("HONE_CUDA_LIB", path, 1);
     snprintf(path, sizeof path, "%s/fakes/libnvrtc.so", build ? build : ".");
     setenv("HONE_NVRTC_LIB", path, 1);
+    snprintf(path, sizeof path, "%s/fakes/libcublasLt.so", build ? build : ".");
+    setenv("HONE_CUBLASLT_LIB", path, 1);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_missing_is_said),
         cmocka_unit_test(plans_span_two_memories),

@@ -49,7 +49,7 @@ int cublasLtMatmul(void *handle, void *desc, const void *alpha, const void *a, v
                    const void *c, void *cl, void *d, void *dl, const uint64_t *algo, void *workspace, size_t bytes, void *stream) {
     (void)handle, (void)desc, (void)al, (void)bl, (void)cl, (void)dl, (void)bytes, (void)stream;
     if (!alpha || !beta || !a || !b || !c || !d || ((uintptr_t)a | (uintptr_t)b | (uintptr_t)d) % 2) return 7;
-    if (algo && algo[0] && !workspace) return 7;
+    if ((uintptr_t)workspace % 256 || (algo && algo[0] && !workspace)) return 7;
     if (algo && algo[0] < (uint64_t)number("FAKE_LT_FAIL", 0)) return 15;
     return g_calls++, 0;
 }
