@@ -255,7 +255,7 @@ static hone_status parse_sample(hone_error *err, hn_record *record, int *out_dev
     int64_t device, t_us;
     const char *at = hn_sys_number(record->line, &device);
     if (!at || *at != ',' || device < 0 || device >= record->device_count ||
-        !(at = hn_sys_number(at + 1, &t_us)) || t_us < 0 || t_us > INT64_MAX / 2000)
+        !(at = hn_sys_number(at + 1, &t_us)) || t_us < 0 || t_us > HN_RECORD_NS_MAX / 1000)
         BAD_LINE(err, record, "not 'device,microseconds,values' of a declared device");
     const columns *cols = &record->columns[device];
     hn_sample s = {.t_ns = t_us * 1000};
@@ -293,7 +293,7 @@ static hone_status parse_event(hone_error *err, hn_record *record, const char *t
     int64_t t_us, device, xid = 0;
     const char *at = hn_sys_number(text, &t_us);
     *out_known = false;
-    if (!at || *at != ' ' || t_us < 0 || t_us > INT64_MAX / 2000)
+    if (!at || *at != ' ' || t_us < 0 || t_us > HN_RECORD_NS_MAX / 1000)
         BAD_LINE(err, record, "an event without time");
     at++;
     size_t length = strcspn(at, " ");

@@ -16,6 +16,8 @@
 #include "probe/probe.h"
 
 #define HN_RECORD_DEVICES_MAX 256
+// Latest time of a row: 36 years. Twice as much, and a start on any day up to 2116, still adds up.
+#define HN_RECORD_NS_MAX (INT64_MAX / 8)
 
 typedef struct hn_recorder hn_recorder;
 // Times of samples count from t0_ns (their own clock); wall_ns is the wall clock of that moment.

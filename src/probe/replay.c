@@ -158,7 +158,8 @@ static hone_status replay_open(hone_error *err, const char *arg, hn_probe **out_
 
 static int64_t replay_clock_locked(const replay *self) {
     if (self->speed == 0) return self->last_ns;
-    return (int64_t)((double)(hn_clock_ns() - self->origin_ns) * self->speed);
+    double now_ns = (double)(hn_clock_ns() - self->origin_ns) * self->speed;
+    return now_ns < (double)(INT64_MAX / 2) ? (int64_t)now_ns : INT64_MAX / 2;
 }
 
 static int64_t replay_clock(const hn_probe *probe) {
@@ -212,6 +213,7 @@ static hone_status fetch(hone_error *err, replay *self) {
             return HONE_OK;
         }
         if (!self->loop || self->last_ns == self->shift_ns) break; // an empty loop would never end
+        if (self->last_ns > HN_RECORD_NS_MAX) break;               // so would time
         HN_TRY(start_again(err, self));
     }
     self->at_end = true;
