@@ -35,6 +35,7 @@ typedef struct executor {
     int (*part)(void);
     int (*parts)(void); // may be fewer than were asked for
     void (*set_threads)(int threads);
+    int (*limit)(void); // NULL: none
 } executor;
 
 // ---- libgomp ------------------------------------------------------------------------------------
@@ -47,23 +48,39 @@ static void gomp_run(hn_team_fn fn, void *data, int parts) {
     TSAN_ACQUIRE((char *)data + 1);
 }
 
+// oneDNN's kernels cut their work for the threads that they ask for: a team of fewer (OMP_DYNAMIC, on a
+// busy machine) leaves some undone.
+static void (*g_gomp_set_threads)(int threads);
+static void (*g_gomp_set_dynamic)(int dynamic);
+
+static void gomp_set_threads(int threads) {
+    g_gomp_set_dynamic(0);
+    g_gomp_set_threads(threads);
+}
+
 static executor g_gomp = {.name = "libgomp"};
 
 static void load_gomp(void) {
     // 10,000 turns of 17 ns (a pause on Sapphire Rapids) bridge the gap between two steps of a plan,
     // not an idle application; libgomp's default is about 8 ms.
     setenv("GOMP_SPINCOUNT", "10000", 0);
+    setenv("OMP_DYNAMIC", "false", 1); // for all threads, where nobody has loaded it yet
     void *library = dlopen("libgomp.so.1", RTLD_NOW | RTLD_GLOBAL);
     if (!library) return;
     *(void **)&g_gomp.part = dlsym(library, "omp_get_thread_num");
     *(void **)&g_gomp.parts = dlsym(library, "omp_get_num_threads");
-    *(void **)&g_gomp.set_threads = dlsym(library, "omp_set_num_threads");
+    *(void **)&g_gomp_set_threads = dlsym(library, "omp_set_num_threads");
+    *(void **)&g_gomp_set_dynamic = dlsym(library, "omp_set_dynamic");
+    *(void **)&g_gomp.limit = dlsym(library, "omp_get_thread_limit");
     *(void **)&g_gomp_parallel = dlsym(library, "GOMP_parallel");
-    if (g_gomp.part && g_gomp.parts && g_gomp.set_threads && g_gomp_parallel) g_gomp.run = gomp_run;
+    if (!g_gomp.part || !g_gomp.parts || !g_gomp_set_threads || !g_gomp_set_dynamic || !g_gomp_parallel)
+        return;
+    g_gomp.set_threads = gomp_set_threads;
+    g_gomp.run = gomp_run;
 }
 
 // ---- the choice ---------------------------------------------------------------------------------
-static const executor k_own = {"own", hn_team_run, hn_team_part, hn_team_parts, NULL};
+static const executor k_own = {"own", hn_team_run, hn_team_part, hn_team_parts, NULL, NULL};
 static const executor *_Atomic g_executor = &k_own;
 static pthread_once_t g_gomp_once = PTHREAD_ONCE_INIT;
 
@@ -77,17 +94,6 @@ static void init_once(void) {
     cpu_set_t set;
     if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0) g_max = CPU_COUNT(&set);
     g_threads = g_max;
-}
-
-bool hn_parallel_choose(const char *name) {
-    if (!*name || !strcmp(name, k_own.name)) {
-        g_executor = &k_own;
-        return true;
-    }
-    if (strcmp(name, g_gomp.name) != 0) return false;
-    pthread_once(&g_gomp_once, load_gomp);
-    g_executor = &g_gomp;
-    return true;
 }
 
 const char *hn_parallel_executor(void) { return g_executor->name; }
@@ -109,7 +115,9 @@ static void tell_executor(void) {
 }
 
 static int bounded(int threads) {
+    const executor *e = g_executor;
     int max = hn_parallel_max();
+    if (e->limit) max = (int)hn_min_i64(max, e->limit()); // OMP_THREAD_LIMIT
     return threads < 1 ? 1 : threads > max ? max : threads;
 }
 
@@ -123,6 +131,19 @@ int hn_parallel_use(int threads) {
     t_threads = threads ? bounded(threads) : 0;
     if (t_threads != before) tell_executor();
     return before;
+}
+
+bool hn_parallel_choose(const char *name) {
+    if (!*name || !strcmp(name, k_own.name)) {
+        g_executor = &k_own;
+        return true;
+    }
+    if (strcmp(name, g_gomp.name) != 0) return false;
+    pthread_once(&g_gomp_once, load_gomp);
+    g_executor = &g_gomp;
+    hn_parallel_max();
+    hn_parallel_set_threads(g_threads);
+    return true;
 }
 
 // ---- loops --------------------------------------------------------------------------------------

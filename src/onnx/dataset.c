@@ -54,7 +54,10 @@ static hn_status check_column(hone_error *err, const hn_dataset *d, const char *
         HN_FAIL(err, HONE_ERR_INPUT, "'%s': array '%s' has type %s where the model's input has %s",
                 path, input->name, hn_dtype_name(column->dtype), hn_dtype_name(input->type.dtype));
     int rank = column->shape.rank, own = input->type.rank;
-    if (rank < 1 || (own >= 0 && rank != own && rank != own + 1))
+    if (rank < 1 || (own == 0 && rank != 1))
+        HN_FAIL(err, HONE_ERR_INPUT, "'%s': array '%s' has rank %d: its first axis must be the samples'%s",
+                path, input->name, rank, own == 0 ? ", and its only one" : "");
+    if (own > 0 && rank != own && rank != own + 1)
         HN_FAIL(err, HONE_ERR_INPUT, "'%s': array '%s' has rank %d where %d (or %d) is due", path,
                 input->name, rank, own, own + 1);
     for (int i = 1; i < rank && own >= 0; i++) {

@@ -2,6 +2,7 @@
 // Teams: every part once whatever the helpers do, regions in many threads, fork, signals, CPU masks.
 // TEST-TIMEOUT 120
 #include "base/team.h"
+#include <dlfcn.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -378,6 +379,23 @@ static void executors_are_chosen_by_name(void **state) {
     assert_string_equal(hn_parallel_executor(), "own");
 }
 
+// What a limit takes away must be known before oneDNN cuts its work, not when a region begins.
+static void a_limit_of_libgomp_is_known(void **state) {
+    (void)state;
+    fflush(NULL);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (!child) {
+        setenv("OMP_THREAD_LIMIT", "1", 1);
+        bool chosen = hn_parallel_choose("libgomp");
+        if (!dlopen("libgomp.so.1", RTLD_LAZY | RTLD_NOLOAD)) _exit(0); // none here
+        int first = hn_parallel_threads();
+        hn_parallel_use(1 << 20);
+        _exit(chosen && first == 1 && hn_parallel_threads() == 1 ? 0 : 1);
+    }
+    assert_int_equal(child_status(child), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_part_runs_once),
@@ -394,6 +412,7 @@ int main(void) {
         cmocka_unit_test(helpers_without_a_cpu_rest),
         cmocka_unit_test(thread_counts_are_a_threads_own),
         cmocka_unit_test(executors_are_chosen_by_name),
+        cmocka_unit_test(a_limit_of_libgomp_is_known),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
