@@ -13,6 +13,7 @@
 #define MAX_CONFIGS   24
 #define MAX_DESCS     64
 #define MAX_WORKSPACE ((size_t)256 << 20)
+#define BUILD_NS      500000000 // no further engine is tried for a convolution after half a second
 #define WIDE          8 // channels that 16-bit engines want
 
 enum { ID_X = 1, ID_W, ID_Y, ID_BIAS, ID_FIRST_OPERAND = 10, ID_FIRST_VIRTUAL = 100 };
@@ -350,6 +351,7 @@ static bool plan_of(maker *m, hn_dnn_desc config) {
 static void build_plans(maker *m, hn_dnn_desc operation_graph, bool exact) {
     static const int k_modes[] = {HN_DNN_HEUR_A, HN_DNN_HEUR_FALLBACK};
     const hn_cudnn *dnn = m->d->dnn;
+    int64_t begin = hn_clock_ns();
     for (size_t mode = 0; mode < HN_COUNT_OF(k_modes) && m->s->plan_count == 0 && !m->failed; mode++) {
         hn_dnn_desc heuristic = NULL, configs[MAX_CONFIGS] = {0};
         int64_t found = 0;
@@ -361,8 +363,11 @@ static void build_plans(maker *m, hn_dnn_desc operation_graph, bool exact) {
         for (; good && made < MAX_CONFIGS; made++)
             if (dnn->cudnnBackendCreateDescriptor(HN_DNN_ENGINE_CONFIG, &configs[made]) != HN_DNN_OK) break;
         if (good && dnn->cudnnBackendGetAttribute(heuristic, HN_DNN_A_HEUR_RESULTS, HN_DNN_T_DESC, made, &found, configs) != HN_DNN_OK) found = 0;
-        for (int64_t i = 0; i < found && i < made && m->s->plan_count < m->d->tries && m->s->plan_count < MAX_TRIES; i++)
+        for (int64_t i = 0; i < found && i < made && m->s->plan_count < m->d->tries && m->s->plan_count < MAX_TRIES; i++) {
+            // Engines compiled at run time take up to seconds each: what there is then has to do.
+            if (m->s->plan_count && hn_clock_ns() - begin > BUILD_NS) break;
             if (!exact || !engine_rounds(m, configs[i])) plan_of(m, configs[i]);
+        }
         for (int i = 0; i < made; i++)
             dnn->cudnnBackendDestroyDescriptor(configs[i]);
         dnn->cudnnBackendDestroyDescriptor(heuristic);
