@@ -79,7 +79,7 @@ def samples(npz, session, which):
 
 
 def ort_int8(src, npz, dst, work):
-    import onnx, onnxruntime as ort
+    import onnx, onnx.version_converter, onnxruntime as ort
     from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, QuantFormat, QuantType, quantize_static
     from onnxruntime.quantization.shape_inference import quant_pre_process
     session = ort.InferenceSession(src, providers=["CPUExecutionProvider"])
@@ -96,6 +96,9 @@ def ort_int8(src, npz, dst, work):
         quant_pre_process(src, pre, skip_symbolic_shape=True)
     except Exception:  # its shape inference gives up on some files
         onnx.save(onnx.load(src), pre)
+    model = onnx.load(pre)
+    if next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 13) < 13:  # QDQ per channel needs 13
+        onnx.save(onnx.version_converter.convert_version(model, 13), pre)
     quantize_static(pre, dst, Reader(), quant_format=QuantFormat.QDQ, per_channel=True, activation_type=QuantType.QUInt8,
                     weight_type=QuantType.QInt8, calibrate_method=CalibrationMethod.MinMax)
 
