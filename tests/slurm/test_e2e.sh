@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # TEST-SERIAL
 # TEST-TIMEOUT 170
-# A real slurmctld and two slurmd on this host with pretend cards: submit, bind, energy line, a DAG, a
-# gang over two nodes, hone exec --place in srun, a crash and a hang of the plug-in's helper with the job unharmed. Loopback only;
-# everything lives in one temporary folder and is ended by process id.
+# A real slurmctld and two slurmd on this host with pretend cards: submit, bind, energy line, a DAG, a gang
+# over two nodes, hone exec --place in srun, a crash and a hang of the plug-in's helper with the job
+# unharmed. Loopback only; all in one temporary folder, ended by process id.
 set -euo pipefail
 ulimit -c 0 # a helper crashes on purpose
 for tool in slurmctld slurmd munged srun sbatch setpriv taskset; do
