@@ -52,9 +52,9 @@ static const char *x_text(hn_plot_axis axis, double x, char out[HN_PLOT_TEXT_BYT
 // Round steps of a clock above a minute.
 static double time_step(double range) {
     static const double k_steps[] = {60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400};
-    if (range <= 300) return hn_plot_step(range, 6);
+    if (range <= 300) return hn_plot_step(range, 8);
     for (size_t i = 0; i < sizeof k_steps / sizeof *k_steps; i++)
-        if (range / k_steps[i] <= 6) return k_steps[i];
+        if (range / k_steps[i] <= 8) return k_steps[i];
     return 86400 * hn_plot_step(range / 86400, 6);
 }
 

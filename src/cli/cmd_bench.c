@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // hone bench: latency, throughput, memory of a model; paired against another with --vs.
 #include "cli/load.h"
-#include "tune/measure.h"
+#include "tune/joules.h"
 #include <jansson.h>
+#include <math.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 
@@ -38,6 +39,7 @@ static hn_status measure_one(hone_error *err, hn_cli_model *m, const hn_measure_
 // Time from opening the file to the first answer, and of the first run with planning alone.
 typedef struct cold {
     double load_ms, first_ms;
+    double joules; // of a steady call, NAN unknown
 } cold;
 
 static hn_status open_timed(hone_error *err, hn_cli_model *m, const char *path, bool profile,
@@ -46,7 +48,7 @@ static hn_status open_timed(hone_error *err, hn_cli_model *m, const char *path, 
     HN_TRY(hn_cli_model_open(err, m, path, profile));
     int64_t loaded = hn_clock_ns();
     HN_TRY(hn_cli_model_run(err, m));
-    *out = (cold){(double)(loaded - start) / 1e6, (double)(hn_clock_ns() - loaded) / 1e6};
+    *out = (cold){(double)(loaded - start) / 1e6, (double)(hn_clock_ns() - loaded) / 1e6, NAN};
     return HONE_OK;
 }
 
@@ -79,12 +81,13 @@ static json_t *side_json(const hn_cli_model *m, const hn_latency *l, const cold 
     hn_session_stats stats;
     hn_session_get_stats(m->session, &stats);
     return json_pack(
-        "{s:o,s:f,s:I,s:I,s:I,s:I,s:f,s:f,s:n,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i}", "latency_ms", latency_json(l),
+        "{s:o,s:f,s:I,s:I,s:I,s:I,s:f,s:f,s:o,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i}", "latency_ms", latency_json(l),
         "throughput_per_s", rows_per_call(m) * 1e3 / l->p50_ms, "peak_memory_bytes",
         (json_int_t)(stats.weight_bytes + stats.slab_bytes + stats.prepacked_bytes), "weight_bytes",
         (json_int_t)stats.weight_bytes, "slab_bytes", (json_int_t)stats.slab_bytes,
         "prepacked_bytes", (json_int_t)stats.prepacked_bytes, "load_ms", c->load_ms, "first_run_ms",
-        c->first_ms, "energy_j_per_sample", "steps", stats.steps, "reference_steps",
+        c->first_ms, "energy_j_per_sample",
+        isnan(c->joules) ? json_null() : json_real(c->joules / rows_per_call(m)), "steps", stats.steps, "reference_steps",
         stats.reference_steps, "reorder_steps", stats.reorder_steps, "heavy_steps",
         stats.heavy_steps, "heavy_reference_steps", stats.heavy_reference_steps,
         "device_steps", stats.device_steps, "host_steps", stats.host_steps, "transfer_steps",
@@ -105,6 +108,9 @@ static void print_side(const char *name, const hn_cli_model *m, const hn_latency
                   hn_cli_bytes(b, sizeof b, (double)stats.prepacked_bytes),
                   hn_cli_bytes(d, sizeof d, (double)stats.slab_bytes));
     hn_cli_printf("  start        load %.2f ms, first run %.2f ms\n", c->load_ms, c->first_ms);
+    if (!isnan(c->joules))
+        hn_cli_printf("  energy       %.4g J a sample, %.4g samples a joule\n",
+                      c->joules / rows_per_call(m), rows_per_call(m) / c->joules);
     hn_cli_printf("  steps        %d (%d layout changes, %d on the reference path)\n", stats.steps,
                   stats.reorder_steps, stats.reference_steps);
     if (stats.device_steps)
@@ -170,6 +176,14 @@ static hn_status print_profile(hone_error *err, hn_cli_model *m) {
     return HONE_OK;
 }
 
+// What runs on a card is counted there.
+static hn_status measure_joules(hone_error *err, hn_cli_model *m, double *out_joules) {
+    hn_session_stats stats;
+    hn_session_get_stats(m->session, &stats);
+    bool on_card = stats.device_steps && strcmp(hn_config_get()->energy_source, "host") == 0;
+    return hn_measure_joules(err, on_card ? "nvml" : "", run_once, m, out_joules);
+}
+
 static hn_status bench_one(hone_error *err, bench_args *a, const char *path) {
     cold start;
     hn_latency latency;
@@ -177,6 +191,7 @@ static hn_status bench_one(hone_error *err, bench_args *a, const char *path) {
     HN_TRY(open_timed(err, &a->model, path, a->profile, &start));
     hn_session_reset_profile(a->model.session);
     HN_TRY(measure_one(err, &a->model, &options, &latency));
+    HN_TRY(measure_joules(err, &a->model, &start.joules));
     if (a->json) {
         json_t *root = side_json(&a->model, &latency, &start);
         if (root) add_memory(root);
@@ -225,6 +240,8 @@ static hn_status bench_pair(hone_error *err, bench_args *a, const char *path) {
         hn_log(HN_LOG_WARN, "'%s' and '%s' are not given the same work: %s", path, a->vs,
                differences);
     HN_TRY(hn_measure_pair(err, run_once, &a->model, run_once, &a->other, &options, &pair));
+    HN_TRY(measure_joules(err, &a->model, &start[0].joules));
+    HN_TRY(measure_joules(err, &a->other, &start[1].joules));
     if (a->json) {
         json_t *root =
             json_pack("{s:o,s:o,s:f,s:[f,f],s:i}", "a", side_json(&a->model, &pair.a, &start[0]),

@@ -3,7 +3,7 @@
 #include "cli/cli.h"
 #include <errno.h>
 #include <stdio.h>
-#include "fleet/exec_report.h"
+#include "fleet/exec_store.h"
 #include "fleet/segment.h"
 #include "place/job.h"
 
@@ -13,7 +13,9 @@ typedef struct setup {
     bool place, share, mig, quiet;
     int64_t cards, nics, cpus, tp, pp, dp;
     double memory_gib, hz, units;
-    const char *source, *json, *progress, *phases, *html, *record, *title;
+    const char *source, *json, *progress, *phases, *html, *record, *title, *name, *unit;
+    hn_exec_store store;
+    char job_text[24]; // its number in the history
     hn_place_job job; // claim_fd -1 and all zero without --place
     bool placed;
     bool watch[DEVICES_MAX];
@@ -120,10 +122,25 @@ static const bool *choose_devices(setup *s, const hn_probe *probe) {
     return kept ? s->watch : NULL;
 }
 
-static hone_status report(hone_error *err, const setup *s, const hn_exec_request *request,
+static hone_status write_page(hone_error *err, const char *path, hn_str *page) {
+    hone_status status = page->failed ? HN_SET(err, HONE_ERR_NOMEM, "out of memory (report)")
+                                      : hn_file_write(err, path, page->data, page->length);
+    hn_str_free(page);
+    return status;
+}
+
+// The history is beside the point of a run: where it cannot be written, that is said and no more.
+static void remember(setup *s, const hn_exec_result *result, const hn_exec_totals *totals, const char *report) {
+    hone_error why = {0};
+    if (hn_exec_store_end(&why, &s->store, result, totals, report) != HONE_OK)
+        hn_log(HN_LOG_WARN, "the job is not in the history: %s", why.text);
+}
+
+static hone_status report(hone_error *err, setup *s, const hn_exec_request *request,
                           const hn_exec_result *result, const char *source) {
     hn_exec_totals totals;
     hn_str text = {0}, page = {0};
+    hone_status status = HONE_OK;
     hn_exec_totals_make(result, s->units, &totals);
     if (!s->quiet) {
         if (result->child_errno)
@@ -132,22 +149,30 @@ static hone_status report(hone_error *err, const setup *s, const hn_exec_request
         fputs(hn_str_get(&text), stderr);
     }
     hn_str_free(&text);
-    if (s->html) {
-        hn_exec_html(request, result, &totals, source, s->title ? s->title : "", &page);
-        hone_status status = page.failed ? HN_SET(err, HONE_ERR_NOMEM, "out of memory (report)")
-                                         : hn_file_write(err, s->html, page.data, page.length);
-        hn_str_free(&page);
-        HN_TRY(status);
-    }
-    if (!s->json) return HONE_OK;
     json_t *root = hn_exec_json(request, result, &totals, source);
     json_object_set_new(root, "place", s->placed ? hn_place_job_json(&s->job) : json_null());
     hn_place_json_append(root, &page);
     json_decref(root);
-    hone_status status = page.failed ? HN_SET(err, HONE_ERR_NOMEM, "out of memory (report)")
-                                     : hn_file_write(err, s->json, page.data, page.length);
-    hn_str_free(&page);
+    remember(s, result, &totals, page.failed ? NULL : hn_str_get(&page));
+    if (s->json) status = write_page(err, s->json, &page);
+    else hn_str_free(&page);
+    if (status == HONE_OK && s->html) {
+        page = (hn_str){0};
+        hn_exec_html(request, result, &totals, source, s->title ? s->title : s->name ? s->name : "", &page);
+        status = write_page(err, s->html, &page);
+    }
     return status;
+}
+
+// Enters the job, so that its processes are known as its own while it runs.
+static void begin_job(setup *s, char *const *argv, const char *source) {
+    hone_error why = {0};
+    s->store = (hn_exec_store){.name = s->name, .unit = s->unit, .source = source};
+    if (hn_exec_store_begin(&why, &s->store, argv) != HONE_OK) {
+        hn_log(HN_LOG_WARN, "the job is not in the history: %s", why.text);
+        hn_exec_store_close(&s->store);
+    }
+    if (s->store.history) snprintf(s->job_text, sizeof s->job_text, "%lld", (long long)s->store.job);
 }
 
 static hone_status run_command(hone_error *err, setup *s, hn_probe *probe, char **argv, int *out_exit) {
@@ -155,6 +180,11 @@ static hone_status run_command(hone_error *err, setup *s, hn_probe *probe, char 
                                .phases = s->phases, .record = s->record};
     HN_VEC(hn_exec_env) env = {0};
     hn_exec_result result;
+    begin_job(s, argv, probe ? hn_probe_source(probe) : NULL);
+    if (s->job_text[0] && !hn_vec_push(&env, ((hn_exec_env){"HONE_JOB", s->job_text}))) {
+        hn_probe_close(probe);
+        HN_NOMEM(err, "environment");
+    }
     if (s->placed) {
         for (size_t i = 0; i < s->job.binding.env.count; i++) {
             hn_exec_env pair = {s->job.binding.env.data[i].name, s->job.binding.env.data[i].value};
@@ -163,11 +193,11 @@ static hone_status run_command(hone_error *err, setup *s, hn_probe *probe, char 
             hn_probe_close(probe);
             HN_NOMEM(err, "environment");
         }
-        request.env = env.data;
-        request.env_count = env.count;
         request.in_child = bind_child;
         request.user = s;
     }
+    request.env = env.data;
+    request.env_count = env.count;
     if (probe) request.watch = choose_devices(s, probe);
     hone_status status = hn_exec_run(err, &request, &result);
     hn_vec_free(&env);
@@ -203,6 +233,8 @@ hone_status hn_cmd_exec(hone_error *err, int argc, char **argv, int *out_exit) {
          "POSIX expression on the output's lines: group 1 is the units done so far; without a group a line is a unit"},
         {"phases", "REGEX", HN_OPT_STR, &s.phases,
          "POSIX expression on the output's lines: group 1 is the name of the phase that begins"},
+        {"name", "NAME", HN_OPT_STR, &s.name, "what the job is called in the history, for hone energy"},
+        {"unit", "WORD", HN_OPT_STR, &s.unit, "what its units are: sample, token, ..."},
         {"json", "FILE", HN_OPT_STR, &s.json, "also write the report as JSON"},
         {"html", "FILE", HN_OPT_STR, &s.html, "also write it as a page with plots over time"},
         {"title", "TEXT", HN_OPT_STR, &s.title, "heading of the page"},
@@ -235,6 +267,7 @@ hone_status hn_cmd_exec(hone_error *err, int argc, char **argv, int *out_exit) {
     } else {
         hn_probe_close(probe);
     }
+    hn_exec_store_close(&s.store);
     hn_place_job_close(&s.job);
     return status;
 }

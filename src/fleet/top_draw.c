@@ -112,7 +112,7 @@ static double get(const hn_top_device *d, hn_metric metric) { return d->have ? h
 
 static void share_field(view *v, const char *name, double share, hn_top_style style) {
     putf(v->p, HN_TOP_DIM, "%-4s ", name);
-    if (!v->compact) bar(v->p, share, v->bar_length, style);
+    bar(v->p, share, v->bar_length, style);
     if (isnan(share)) put(v->p, HN_TOP_DIM, "  n/a");
     else putf(v->p, HN_TOP_PLAIN, " %3.0f%%", 100 * share);
 }
@@ -136,7 +136,7 @@ static void memory_field(view *v, const hn_top_device *d) {
     double used = get(d, HN_M_fb_used_bytes), total = get(d, HN_M_fb_total_bytes);
     if (isnan(total)) total = d->info.memory_bytes;
     put(v->p, HN_TOP_DIM, "MEM  ");
-    if (!v->compact) bar(v->p, used / total, v->bar_length, heat(used / total, 0.8, 0.95));
+    bar(v->p, used / total, v->bar_length, heat(used / total, 0.8, 0.95));
     if (isnan(used)) put(v->p, HN_TOP_DIM, " n/a");
     else putf(v->p, HN_TOP_PLAIN, " %5.1f", used / 0x1p30);
     if (!isnan(total)) putf(v->p, HN_TOP_PLAIN, "/%.0fG", total / 0x1p30);
@@ -144,10 +144,8 @@ static void memory_field(view *v, const hn_top_device *d) {
 static void power_field(view *v, const hn_top_device *d) {
     double watts = get(d, HN_M_power_w), limit = get(d, HN_M_power_limit_w);
     static const char *const k_names[] = {"PWR", "SM", "MEM"}; // what the curve shows
-    if (!v->compact) {
-        putf(v->p, HN_TOP_DIM, "%-4s ", k_names[v->m->curve]);
-        spark(v->p, d, v->m->curve, v->bar_length);
-    }
+    if (!v->compact) putf(v->p, HN_TOP_DIM, "%-4s ", k_names[v->m->curve]);
+    spark(v->p, d, v->m->curve, v->bar_length);
     if (isnan(watts)) put(v->p, HN_TOP_DIM, "   n/a");
     else putf(v->p, heat(watts / limit, 0.97, 1.05) == HN_TOP_GOOD ? HN_TOP_PLAIN : HN_TOP_WARN, " %4.0f", watts);
     if (!isnan(limit)) putf(v->p, HN_TOP_PLAIN, "/%.0fW", limit);
@@ -237,7 +235,7 @@ static int draw_card(view *v, const hn_top_device *d, int y) {
     bool well = d->status.state == HN_SAMPLER_OK || (d->status.state == HN_SAMPLER_ENDED && d->have);
     for (size_t i = 0; i < HN_COUNT_OF(k_fields); i++) {
         const field *f = &k_fields[i];
-        int need = v->compact ? f->compact : f->width + (f->has_bar ? v->bar_length : 0);
+        int base = v->compact ? f->compact : f->width, need = base ? base + (f->has_bar ? v->bar_length : 0) : 0;
         if (need == 0 || !shown(v->m, f) || (!well && i > 0)) continue;
         if (x > 0 && x + need > width) {
             if (v->compact) break;
@@ -438,6 +436,18 @@ static void draw_keys(const hn_top_model *m, pen *p) {
 
 // ---- all of it --------------------------------------------------------------------------------
 
+// On one line a card has bars where there is room left for some.
+static int compact_bar(const hn_top_model *m, int width) {
+    int used = 0, bars = 0;
+    for (size_t i = 0; i < HN_COUNT_OF(k_fields); i++) {
+        if (!k_fields[i].compact || !shown(m, &k_fields[i])) continue;
+        used += k_fields[i].compact + 1;
+        bars += k_fields[i].has_bar;
+    }
+    int each = bars ? (width - used) / bars : 0;
+    return each < 3 ? 0 : each > 16 ? 16 : each;
+}
+
 static int bar_length(int width) { return width >= 150 ? 18 : width >= 120 ? 14 : width >= 96 ? 12 : width >= 60 ? 10 : 8; }
 
 bool hn_top_draw(const hn_top_model *m, const hn_top_look *look, hn_top_grid *out_grid) {
@@ -455,6 +465,7 @@ bool hn_top_draw(const hn_top_model *m, const hn_top_look *look, hn_top_grid *ou
     }
     int keep = m->process_count + 1 < 6 ? m->process_count + 1 : 6, room = height - 2 - (host >= 0) - keep; // lines for cards
     if (!whole && !v.compact && cards * each > room) v.compact = true;
+    if (v.compact) v.bar_length = compact_bar(m, width);
     draw_head(m, &p);
     int y = 1, first = cards > 0 && m->first_card < cards ? m->first_card : 0, skipped = 0, n = 0;
     if (v.compact && room >= cards) first = 0;
@@ -471,6 +482,7 @@ bool hn_top_draw(const hn_top_model *m, const hn_top_look *look, hn_top_grid *ou
         putf(&p, HN_TOP_DIM, "%d more (right, left)", skipped);
     }
     v.compact = false;
+    v.bar_length = bar_length(width);
     if (host >= 0) draw_host(&v, &m->devices[host], y++);
     int lines = whole ? m->process_count + 2 : height - 1 - y;
     if (m->help) draw_help(&p, y, lines);

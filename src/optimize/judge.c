@@ -2,7 +2,7 @@
 // Strategies one after the other: make the candidate, check its outputs, measure it in pairs against the
 // best model so far, keep or refuse, and say why with the figure.
 #include "optimize/optimize_int.h"
-#include "probe/energy.h"
+#include "tune/joules.h"
 #include <math.h>
 
 static const hn_strategy k_strategies[] = {
@@ -62,39 +62,29 @@ void hn_side_fill(const hn_gate *gate, const hn_latency *latency, const hn_sessi
 }
 
 // ---- energy -------------------------------------------------------------------------------------
-// Joules of about a second of this session's runs, less those of as long a pause; by call.
-static hn_status joules_per_call(hone_error *err, const hn_gate *gate, hn_session *session,
-                                 double *out_joules) {
-    *out_joules = NAN;
-    hn_probe *probe = NULL;
-    if (hn_probe_open(NULL, "host", &probe) != HONE_OK) return HONE_OK;
+typedef struct steady {
+    const hn_gate *gate;
+    hn_session *session;
     hn_tensor in[HN_MAX_KERNEL_IO], out[HN_MAX_KERNEL_IO];
-    hn_sample sample;
-    double joules[2] = {NAN, NAN};
-    int64_t calls = 0;
-    hone_status status = hn_gate_inputs(err, gate, hn_gate_sample(gate, HN_SPLIT_GATE, 0), in);
-    for (int busy = 0; busy < 2 && status == HONE_OK; busy++) {
-        hn_energy energy;
-        hn_energy_start(&energy, HN_DEVICE_HOST);
-        int64_t end = hn_clock_ns() + 1000000000;
-        hn_probe_refresh(probe, 0);
-        if (hn_probe_sample(NULL, probe, 0, &sample) == HONE_OK) hn_energy_add(&energy, &sample);
-        if (energy.method == HN_ENERGY_NONE && !energy.have_counter && !energy.have_power) break;
-        while (hn_clock_ns() < end && status == HONE_OK) {
-            if (!busy) {
-                hn_sleep_ns(10000000);
-                continue;
-            }
-            status = hn_session_run(err, session, in, gate->input_count, out, gate->output_count);
-            calls++;
-        }
-        hn_probe_refresh(probe, 0);
-        if (hn_probe_sample(NULL, probe, 0, &sample) == HONE_OK) hn_energy_add(&energy, &sample);
-        joules[busy] = energy.joules;
-    }
-    hn_probe_close(probe);
-    if (status == HONE_OK && calls) *out_joules = (joules[1] - joules[0]) / (double)calls;
-    return status;
+} steady;
+
+static hone_status run_steady(hone_error *err, void *user) {
+    steady *s = user;
+    return hn_session_run(err, s->session, s->in, s->gate->input_count, s->out, s->gate->output_count);
+}
+
+// By call, idle subtracted; NAN where nothing counts joules.
+static hn_status joules_per_call(hone_error *err, const hn_gate *gate, hn_session *session, double *out_joules) {
+    steady s = {.gate = gate, .session = session};
+    HN_TRY(hn_gate_inputs(err, gate, hn_gate_sample(gate, HN_SPLIT_GATE, 0), s.in));
+    return hn_measure_joules(err, "", run_steady, &s, out_joules);
+}
+
+hn_status hn_side_energy(hone_error *err, const hn_gate *gate, hn_session *session, hn_side *side) {
+    double joules;
+    HN_TRY(joules_per_call(err, gate, session, &joules));
+    side->energy_j_per_sample = joules / (double)hn_gate_rows(gate);
+    return HONE_OK;
 }
 
 // ---- the verdict --------------------------------------------------------------------------------

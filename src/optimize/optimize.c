@@ -90,6 +90,7 @@ static hn_status run(hone_error *err, hn_optimizer *o) {
     HN_TRY(
         hn_gate_accuracy(err, &o->gate, o->gate.baseline, HN_SPLIT_GATE, 0, &r->baseline.accuracy));
     hn_side_fill(&o->gate, &r->aa.a, o->gate.baseline, &r->baseline);
+    HN_TRY(hn_side_energy(err, &o->gate, o->gate.baseline, &r->baseline));
     struct stat info;
     if (stat(options->model_path, &info) == 0) r->baseline.file_bytes = (int64_t)info.st_size;
     o->current = hn_module_clone(o->original, NULL);

@@ -31,6 +31,7 @@ typedef struct hn_side {
     double throughput_per_s;
     double start_ms;          // load, plan and first run
     int64_t peak_memory_bytes, file_bytes;
+    double energy_j_per_sample; // NaN: nothing here counts joules
     hn_accuracy accuracy;
 } hn_side;
 

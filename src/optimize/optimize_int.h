@@ -146,6 +146,7 @@ bool hn_strategy_listed(const char *list, const char *name);
 int64_t hn_session_bytes(const hn_session *session); // weights, slab, prepacked
 void hn_side_fill(const hn_gate *gate, const hn_latency *latency, const hn_session *session,
                   hn_side *out);
+hn_status hn_side_energy(hone_error *err, const hn_gate *gate, hn_session *session, hn_side *side);
 
 // ---- steps.c ------------------------------------------------------------------------------------
 void hn_optimizer_note_memory(const hn_optimizer *o);        // a point of result->memory

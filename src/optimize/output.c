@@ -240,6 +240,7 @@ static hn_status confirm(hone_error *err, hn_optimizer *o, const char *path) {
     if (status == HONE_OK) status = hn_gate_start_pair(err, &o->gate, o->original, module, &start);
     if (status == HONE_OK) {
         hn_side_fill(&o->gate, &r->total.b, session, &r->result);
+        status = hn_side_energy(err, &o->gate, session, &r->result);
         r->result.file_bytes = file_bytes(path);
         r->result.start_ms = start.b.p50_ms;
         r->baseline.start_ms = start.a.p50_ms;

@@ -28,10 +28,10 @@ static json_t *latency_json(const hn_latency *l) {
 }
 
 static json_t *side_json(const hn_side *side) {
-    return json_pack("{s:o,s:f,s:f,s:I,s:I,s:n,s:o}", "latency_ms", latency_json(&side->latency),
+    return json_pack("{s:o,s:f,s:f,s:I,s:I,s:o,s:o}", "latency_ms", latency_json(&side->latency),
                      "throughput_per_s", side->throughput_per_s, "start_ms", side->start_ms,
                      "peak_memory_bytes", (json_int_t)side->peak_memory_bytes, "file_bytes",
-                     (json_int_t)side->file_bytes, "energy_j_per_sample", "accuracy",
+                     (json_int_t)side->file_bytes, "energy_j_per_sample", number(side->energy_j_per_sample), "accuracy",
                      accuracy_json(&side->accuracy));
 }
 

@@ -10,6 +10,7 @@
 //   xid=K:X          one Xid event X of card K     power=W       power draw of each card (300 + 10 K)
 //   ecc              card 0 has memory errors      reset@N       card 0 needs a reset from reading N on
 //   badlink          PCIe x8 gen 3 of x16 gen 5    cap=W         power limit in force (700)
+//   work=W           W more watts (in the energy counter) while this process has a CPU, each
 //   idle             no processes on the cards
 //   thread           a thread of the library's own, with the signals of whoever started it
 //   log=FILE         set calls are written there   direct        NVLinks join pairs of cards, no switch
@@ -120,7 +121,10 @@ static double power_w(const card *c) {
     return fixed >= 0 ? fixed : 300 + 10.0 * c->index;
 }
 static unsigned long long energy_mj(const card *c) {
-    return 1000000000ull + (unsigned long long)(power_w(c) * (double)(now_ns() - g_start_ns) * 1e-6);
+    struct timespec cpu;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu);
+    double work_mj = number("work", 0) * 1e3 * ((double)cpu.tv_sec + (double)cpu.tv_nsec * 1e-9);
+    return 1000000000ull + (unsigned long long)(power_w(c) * (double)(now_ns() - g_start_ns) * 1e-6 + work_mj);
 }
 static void record(const char *call, const card *c, unsigned a, unsigned b) {
     const char *path = word("log");

@@ -3,7 +3,7 @@
 set -u
 dir=$(mktemp -d); trap 'rm -rf "$dir"' EXIT
 fail() { echo "FAIL: $*"; exit 1; }
-export HONE_CLAIMS=$dir/claims
+export HONE_CLAIMS=$dir/claims HONE_HISTORY=$dir/history.db
 json() { python3 -c "import json,sys; d=json.load(open('$dir/r.json')); print(($1))"; }
 exec_none() { "$HONE" exec --source none "$@"; }
 
