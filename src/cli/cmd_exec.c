@@ -208,11 +208,15 @@ static hone_status run_command(hone_error *err, setup *s, hn_probe *probe, char 
     *out_exit = result.exit_status;
     if (result.phases.count == 0 && !result.stuck)
         (void)!hn_segments_find(result.tracks, result.track_count, result.start_ns, &result.phases);
-    if (result.start_errno)
+    if (result.start_errno) {
+        hn_exec_totals totals;
+        hn_exec_totals_make(&result, NAN, &totals);
+        remember(s, &result, &totals, NULL);
         fprintf(stderr, "hone: '%s' cannot be run: %s\n", argv[0],
                 result.start_errno == ENOENT ? "there is no such command" : strerror(result.start_errno));
-    else
+    } else {
         status = report(err, s, &request, &result, probe ? hn_probe_source(probe) : NULL);
+    }
     if (status == HONE_OK && result.record_error.status != HONE_OK) {
         *err = result.record_error;
         status = err->status;

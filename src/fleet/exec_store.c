@@ -43,7 +43,7 @@ hn_status hn_exec_store_begin(hone_error *err, hn_exec_store *s, char *const *ar
     quote(argv, s->command, sizeof s->command);
     HN_TRY(hn_history_open(err, &options, &s->history));
     describe(s, &job);
-    job.start_ns = hn_clock_wall_ns();
+    job.start_ns = s->start_ns = hn_clock_wall_ns();
     HN_TRY(hn_history_job_put(err, s->history, &job));
     s->job = job.id;
     return HONE_OK;
@@ -80,6 +80,8 @@ hn_status hn_exec_store_end(hone_error *err, hn_exec_store *s, const hn_exec_res
     describe(s, &job);
     job.start_ns = r->start_wall_ns;
     job.end_ns = r->start_wall_ns + (int64_t)(r->seconds * 1e9);
+    if (job.end_ns <= job.start_ns) job.end_ns = job.start_ns + 1; // 0 would be a job that runs
+    s->ended = true;
     job.exit_status = r->exit_status;
     job.units = totals->units;
     job.devices = totals->devices;
@@ -99,6 +101,14 @@ hn_status hn_exec_store_end(hone_error *err, hn_exec_store *s, const hn_exec_res
 }
 
 void hn_exec_store_close(hn_exec_store *s) {
+    hone_error ignored = {0};
+    hn_job job;
+    if (s->history && s->job && !s->ended) {
+        describe(s, &job);
+        job.start_ns = s->start_ns;
+        job.end_ns = s->start_ns + 1;
+        (void)!hn_history_job_put(&ignored, s->history, &job);
+    }
     hn_history_close(s->history);
     s->history = NULL;
 }

@@ -8,6 +8,8 @@
 typedef struct hn_exec_store {
     hn_history *history; // NULL: none is kept
     int64_t job;         // its id, once it has begun
+    int64_t start_ns;
+    bool ended;
     char command[1024];
     const char *name, *unit; // NULL unknown
     const char *source;
@@ -19,5 +21,6 @@ hn_status hn_exec_store_begin(hone_error *err, hn_exec_store *store, char *const
 // Enters what was measured. report: JSON, NULL for none.
 hn_status hn_exec_store_end(hone_error *err, hn_exec_store *store, const hn_exec_result *result,
                             const hn_exec_totals *totals, const char *report);
+// A job that was begun and not ended (its command was never started) is entered as over, without figures.
 void hn_exec_store_close(hn_exec_store *store);
 #endif

@@ -45,6 +45,13 @@ grep -q "^validate" "$dir/out" && fail "a phase that only one has is compared"
 "$HONE" energy --job 99 2>/dev/null; [ $? = 1 ] || fail "no such job"
 for bad in "--compare 1" "x" "--price -1" "--seconds 0" "--compare 1 77"; do "$HONE" energy $bad >/dev/null 2>&1; [ $? = 2 ] || fail "usage: $bad"; done
 
+# a command that cannot be started, and a run that never began, are over; neither runs for ever
+"$HONE" exec --source none --quiet --name missing -- no-such-command-anywhere 2>/dev/null
+"$HONE" exec --source none --quiet --name refused --progress '(' -- true 2>/dev/null
+"$HONE" energy --json >"$dir/r.json"
+got=$(json '[(r["name"], r["exit_status"], r["seconds"] is not None) for r in d["rows"][2:]]')
+[ "$got" = "[('missing', 127, True), ('refused', None, True)]" ] || fail "jobs that never ran: $got"
+
 # a job that is killed with its exec is one that still runs, not one without joules
 HONE_FAKE_NVML=power=200 "$HONE" exec --source nvml --quiet --name killed -- sleep 30 & pid=$!
 for _ in $(seq 100); do "$HONE" energy --like killed --json >"$dir/r.json" 2>/dev/null && break; sleep 0.05; done
