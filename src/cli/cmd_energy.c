@@ -33,7 +33,7 @@ static hone_status print(hone_error *err, const setup *s, const hn_matrix *a, co
         hn_matrix_text(a, &text);
     }
     bool failed = text.failed;
-    if (!failed) printf("%s", hn_str_get(&text));
+    if (!failed) hn_cli_put(hn_str_get(&text));
     hn_str_free(&text);
     if (failed) HN_NOMEM(err, "matrix");
     return HONE_OK;

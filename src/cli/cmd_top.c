@@ -39,7 +39,7 @@ static hone_status print_once(hone_error *err, const setup *s, hn_top_model *mod
         hn_top_grid_free(&grid);
     }
     bool failed = text.failed;
-    if (!failed) fputs(hn_str_get(&text), stdout);
+    if (!failed) hn_cli_put(hn_str_get(&text));
     hn_str_free(&text);
     if (failed) HN_NOMEM(err, "top");
     return HONE_OK;
