@@ -239,6 +239,7 @@ typedef struct dnnl_build {
     dnnl_primitive_desc_t pd;
     bool threads_set;
     int threads_before; // of hn_parallel_use
+    bool no_spatial_operands;    // posts with one that has a spatial dim are left to us
     bool no_nan;                 // there is none, or it has no meaning in the result (integers)
 } dnnl_build;
 

@@ -126,6 +126,8 @@ static hn_status conv_build(hone_error *err, dnnl_build *b, conv_problem *p, hn_
     weight_mds(b, p);
     if (p->has_bias) dnnl_dense(b, &p->bias_md, 1, p->bias.shape.dims, dnnl_f32, HN_LAYOUT_PLAIN);
     hn_kernel *k = &b->kernel->base;
+    // oneDNN 2.6's brgconv then reads operands at wrong places: found at random, no rule was.
+    b->no_spatial_operands = window_leans_out(&p->win);
     k->in_layout[0] = channels_last(b->what, &p->x.shape, 0);
     k->out_layout[0] = channels_last(b->what, &p->y.shape, -1);
     dnnl_posts(b, &p->y.shape, HN_LAYOUT_CHANNELS_LAST, rank, dims);

@@ -248,6 +248,7 @@ static hn_status q_conv_build(hone_error *err, dnnl_build *b, quant_problem *p, 
         !window_of(node, &p->x.shape, &p->y.shape, p->w.shape.dims + 2, &w))
         return HONE_ERR_UNSUPPORTED;
     window_normalise(&w);
+    b->no_spatial_operands = window_leans_out(&w); // see dnnl_conv.c
     int rank = w.rank + 2, n = 0;
     dnnl_memory_desc_t x_md, y_md, w_plain, w_want, bias_md;
     dims[0] = p->x.shape.dims[0];

@@ -295,9 +295,11 @@ bool dnnl_post_step(dnnl_build *b, const hn_post *post, const hn_shape *out, hn_
     bool drops = alg == dnnl_binary_max || alg == dnnl_binary_min || alg == dnnl_eltwise_clip ||
                  (alg == dnnl_eltwise_relu && alpha == 0);
     if (!dnnl_drops_nan(b, drops)) return false;
-    return binary ? operand_md(b, post, out, layout, rank, dims, &md) &&
-                        dnnl_append_binary(b, alg, &md, post->input)
-                  : dnnl_append_eltwise(b, alg, alpha, beta);
+    if (!binary) return dnnl_append_eltwise(b, alg, alpha, beta);
+    if (!operand_md(b, post, out, layout, rank, dims, &md)) return false;
+    for (int i = 2; b->no_spatial_operands && i < md.ndims; i++)
+        if (md.dims[i] != 1) return false;
+    return dnnl_append_binary(b, alg, &md, post->input);
 }
 
 // With AVX-512 our own pass over the result takes 0.38 ns an element for Swish, oneDNN's post-op 0.55:

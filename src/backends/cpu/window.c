@@ -66,3 +66,15 @@ void window_normalise(window *w) {
             swap(lists[i]);
     }
 }
+
+bool window_leans_out(const window *w) {
+    for (int i = 0; i < w->rank; i++) {
+        int64_t extent = (w->kernel[i] - 1) * w->dilation[i] + 1;
+        int64_t first = (w->pad_begin[i] + w->stride[i] - 1) / w->stride[i]; // that begins inside
+        int64_t most = hn_max_i64(w->pad_begin[i], w->pad_end[i]);
+        if (first >= w->out[i] || first * w->stride[i] - w->pad_begin[i] + extent > w->in[i] ||
+            2 * most > extent)
+            return true;
+    }
+    return false;
+}
