@@ -21,6 +21,8 @@ static hone_status read_machine(hone_error *err, const slurm_args *args, hn_plac
 static hone_status run_gres(hone_error *err, const slurm_args *args) {
     hn_place_machine machine = {0};
     hn_str text = {0};
+    if (args->threads < 0 || args->threads > 16)
+        HN_FAIL(err, HONE_ERR_USAGE, "--threads-per-core must be from 0 to 16");
     HN_TRY(read_machine(err, args, &machine));
     hn_slurm_gres_options options = {args->type, args->file, args->node, (int)args->threads,
                                      !args->topo};

@@ -86,6 +86,43 @@ static void gpu_types(void **state) {
     assert_false(hn_slurm_gpu_type(NULL, type, sizeof type));
 }
 
+// Cores of two cards from their CPU lists; "" where no number can be given for certain.
+static void gres_cores(void **state) {
+    (void)state;
+    static const struct {
+        const char *a, *b;
+        int threads;
+        const char *cores_a, *cores_b;
+    } k_cases[] = {
+        {"0-15,32-47", "16-31,48-63", 0, "0-15", "16-31"},
+        {"0-15,32-47", "16-31,48-63", 2, "0-15", "16-31"},
+        {"0-15,32-47", "16-31,48-63", 3, "", ""}, // no machine of three threads a core looks so
+        {"0-15", "16-31", 0, "0-15", "16-31"},
+        {"0-15", "16-31", 2, "0-7", "8-15"}, // a guest: threads are neighbours
+        {"0-14", "15-31", 2, "", ""},
+        {"0,2,4,6", "1,3,5,7", 0, "", ""},     // sockets take turns
+        {"0,8,16,24", "32,40,48,56", 0, "", ""}, // threads are off
+    };
+    for (size_t i = 0; i < HN_COUNT_OF(k_cases); i++) {
+        char json[512], why[160];
+        snprintf(json, sizeof json,
+                 "{\"gpus\":[{\"cpus\":\"%s\"},{\"cpus\":\"%s\"}],\"nics\":[],\"matrix\":[[\"X\",\"SYS\"],"
+                 "[\"SYS\",\"X\"]]}",
+                 k_cases[i].a, k_cases[i].b);
+        hn_place_machine machine;
+        machine_of(json, &machine);
+        for (int g = 0; g < 2; g++) {
+            hn_str text = {0};
+            hn_place_cpuset cores = {{0}};
+            if (hn_slurm_cores(&machine, &machine.gpus.data[g], false, k_cases[i].threads, &cores, why, sizeof why))
+                hn_place_cpuset_append(&text, &cores);
+            assert_string_equal(hn_str_get(&text), g ? k_cases[i].cores_b : k_cases[i].cores_a);
+            hn_str_free(&text);
+        }
+        hn_place_machine_free(&machine);
+    }
+}
+
 static void gres_lines(void **state) {
     (void)state;
     hone_error err = {0};
@@ -108,6 +145,14 @@ static void gres_lines(void **state) {
     assert_int_equal(hn_slurm_gres(&err, &machine, &options, &text), HONE_OK);
     assert_non_null(strstr(hn_str_get(&text),
                            "NodeName=n[0-3] Name=gpu Type=a800 File=/x/2.card Cores=16-31,48-63 "));
+    // What would end the value, or the line.
+    static const char *const k_words[] = {"a b", "x\nName=gpu", "a#", "a=b", "\"a\""};
+    for (size_t i = 0; i < HN_COUNT_OF(k_words); i++) {
+        hn_slurm_gres_options odd = {.type = k_words[i]};
+        assert_int_equal(hn_slurm_gres(&err, &machine, &odd, &text), HONE_ERR_USAGE);
+        odd = (hn_slurm_gres_options){.node = k_words[i]};
+        assert_int_equal(hn_slurm_gres(&err, &machine, &odd, &text), HONE_ERR_USAGE);
+    }
     options.file = "/dev/card%s%d";
     assert_int_equal(hn_slurm_gres(&err, &machine, &options, &text), HONE_ERR_USAGE);
     hn_place_machine_free(&machine);
@@ -135,6 +180,10 @@ static void checks(void **state) {
         {NODE, LINES("a800"), NULL, true},
         {NODE, "Name=gpu Type=a800 File=/dev/nvidia[0-2] Cores=0-15\n", "count_lower", false},
         {NODE, LINES("a100"), "type_mismatch", false},
+        {"GresTypes=gpu\nNodeName=n0 Gres=gpu:4\n", LINES("a800"), "type_unused", true},
+        {"GresTypes=gpu\nNodeName=n0 Gres=gpu:3\n", LINES("a800"), "count_higher", true},
+        {"GresTypes=gpu\nNodeName=n0 Gres=gpu:4\n", "Name=gpu Type=a800 File=/dev/nvidia[0-2]\n", "count_lower", false},
+        {NODE, "Name=gpu File=/dev/nvidia[0-3] Cores=0\n", "type_mismatch", false},
         {NODE, "Name=gpu Type=a800 Count=4\n", "file_missing", false},
         {NODE, "Name=gpu Type=a800 File=/dev/nvidia[0-4] Cores=0\n", "count_higher", true},
         {NODE, "Name=gpu Type=a800 File=/dev/nvidia[0-3]\n", "cores_missing", true},
@@ -272,6 +321,7 @@ int main(void) {
         cmocka_unit_test(conf_lines),
         cmocka_unit_test(hostlists),
         cmocka_unit_test(gpu_types),
+        cmocka_unit_test(gres_cores),
         cmocka_unit_test(gres_lines),
         cmocka_unit_test(checks),
         cmocka_unit_test(plans),

@@ -234,31 +234,49 @@ static void read_gres(checker *c) {
 }
 
 // ---- comparisons ------------------------------------------------------------------------------
+// slurmd gives cards without a type in slurm.conf whatever gres.conf lists and slurm.conf does not name.
+static void give_untyped(checker *c) {
+    type_count *untyped = NULL;
+    for (int i = 0; i < c->type_count; i++)
+        if (!c->types[i].type[0] && c->types[i].configured) untyped = &c->types[i];
+    for (int i = 0; untyped && i < c->type_count; i++) {
+        type_count *t = &c->types[i];
+        if (t == untyped || t->configured || !t->listed) continue;
+        find(c, HN_SLURM_WARN, "type_unused",
+             "gres.conf lists %lld cards of type %s, slurm.conf gives node %s cards without a type: slurmd takes "
+             "them, warns of extra GRES, and no job can ask for the type",
+             (long long)t->listed, t->type, c->check->node);
+        untyped->listed += t->listed;
+        t->listed = 0;
+    }
+}
+
 static void compare_counts(checker *c) {
     int64_t configured = 0, listed = 0;
+    give_untyped(c);
     for (int i = 0; i < c->type_count; i++)
         configured += c->types[i].configured, listed += c->types[i].listed;
     for (int i = 0; i < c->type_count; i++) {
         const type_count *t = &c->types[i];
-        const char *name = t->type[0] ? t->type : "(no type)";
+        const char *of = t->type[0] ? " of type " : " without a type";
         if (t->configured == t->listed) continue;
         if (t->listed && !t->configured && configured)
             find(c, HN_SLURM_ERROR, "type_mismatch",
-                 "gres.conf lists %lld cards of type %s, slurm.conf none of that type: slurmd "
+                 "gres.conf lists %lld cards%s%s, slurm.conf none such: slurmd "
                  "ignores them as extra and the node is drained for the missing ones",
-                 (long long)t->listed, name);
+                 (long long)t->listed, of, t->type);
         else if (t->listed < t->configured)
             find(c, HN_SLURM_ERROR, "count_lower",
-                 "slurm.conf says %lld cards of type %s at node %s, gres.conf gives %lld: slurmd "
+                 "slurm.conf says %lld cards%s%s at node %s, gres.conf gives %lld: slurmd "
                  "will report gres/gpu count reported lower than configured (%lld < %lld) and the "
                  "node becomes INVAL and DRAIN",
-                 (long long)t->configured, name, c->check->node, (long long)t->listed,
+                 (long long)t->configured, of, t->type, c->check->node, (long long)t->listed,
                  (long long)t->listed, (long long)t->configured);
         else
             find(c, HN_SLURM_WARN, "count_higher",
-                 "gres.conf gives %lld cards of type %s, slurm.conf asks for %lld: the others are "
+                 "gres.conf gives %lld cards%s%s, slurm.conf asks for %lld: the others are "
                  "never used",
-                 (long long)t->listed, name, (long long)t->configured);
+                 (long long)t->listed, of, t->type, (long long)t->configured);
     }
     const char *types = hn_slurm_conf_get(&c->slurm, "GresTypes");
     if (configured && (!types || !strcasestr(types, "gpu")))

@@ -95,6 +95,32 @@ static bool cores_of_host(const hn_place_cpuset *cpus, hn_place_cpuset *out) {
     return count > 0 && !hn_place_cpuset_empty(out);
 }
 
+// CPUs numbered one thread of every core first ("0-31,64-95" of 128): threads of a core lie top / threads apart.
+static bool cores_by_layer(const hn_place_cpuset *cpus, int top, int threads, hn_place_cpuset *out) {
+    hn_place_cpuset cores = {{0}};
+    if (top % threads) return false;
+    for (int cpu = hn_place_cpuset_next(cpus, -1); cpu >= 0; cpu = hn_place_cpuset_next(cpus, cpu)) {
+        int core = cpu % (top / threads);
+        for (int k = 0; k < threads; k++)
+            if (!hn_place_cpuset_has(cpus, core + k * (top / threads))) return false;
+        hn_place_cpuset_add(&cores, core);
+    }
+    *out = cores;
+    return true;
+}
+
+// CPUs numbered core by core, as in guests: threads of a core are neighbours.
+static bool cores_side_by_side(const hn_place_cpuset *cpus, int threads, hn_place_cpuset *out) {
+    hn_place_cpuset cores = {{0}};
+    for (int cpu = hn_place_cpuset_next(cpus, -1); cpu >= 0; cpu = hn_place_cpuset_next(cpus, cpu)) {
+        for (int k = 0; k < threads; k++)
+            if (!hn_place_cpuset_has(cpus, cpu / threads * threads + k)) return false;
+        hn_place_cpuset_add(&cores, cpu / threads);
+    }
+    *out = cores;
+    return true;
+}
+
 bool hn_slurm_cores(const hn_place_machine *machine, const hn_place_gpu *gpu, bool live,
                     int threads_per_core, hn_place_cpuset *out_cores, char *why, size_t why_bytes) {
     hn_place_cpuset cores = {{0}};
@@ -125,23 +151,15 @@ bool hn_slurm_cores(const hn_place_machine *machine, const hn_place_gpu *gpu, bo
     int top = 0;
     for (int cpu = hn_place_cpuset_next(&all, -1); cpu >= 0; cpu = hn_place_cpuset_next(&all, cpu))
         top = cpu + 1;
-    int first_threads = top / threads;
-    bool interleaved = false; // sockets take turns in the kernel's numbers: 0,2,4,...
-    for (int cpu = hn_place_cpuset_next(&gpu->cpus, -1), n = 0; cpu >= 0 && n < 3; n++) {
-        int next = hn_place_cpuset_next(&gpu->cpus, cpu);
-        interleaved = next > cpu + 1 && n == 0;
-        cpu = next;
-    }
-    if (interleaved) {
+    int first = hn_place_cpuset_next(&gpu->cpus, -1), second = hn_place_cpuset_next(&gpu->cpus, first);
+    if (second > first + 1) {
         snprintf(why, why_bytes,
-                 "its CPUs take turns between sockets; run this on the machine itself");
+                 "its CPU numbers have gaps (sockets take turns in them, or threads are off); run this on the "
+                 "machine itself");
         return false;
     }
-    for (int cpu = hn_place_cpuset_next(&gpu->cpus, -1); cpu >= 0;
-         cpu = hn_place_cpuset_next(&gpu->cpus, cpu))
-        if (cpu < first_threads) hn_place_cpuset_add(&cores, cpu);
-    if (hn_place_cpuset_empty(&cores)) {
-        snprintf(why, why_bytes, "its CPU list holds second threads only");
+    if (!cores_by_layer(&gpu->cpus, top, threads, &cores) && !cores_side_by_side(&gpu->cpus, threads, &cores)) {
+        snprintf(why, why_bytes, "its CPU list does not hold whole cores of %d threads", threads);
         return false;
     }
     *out_cores = cores;
@@ -168,6 +186,14 @@ static bool good_pattern(const char *pattern) {
     return percent && percent[1] == 'd' && !strchr(percent + 1, '%');
 }
 
+// A word of gres.conf: nothing that ends the value or the line.
+static bool good_word(const char *word) {
+    if (!word) return true;
+    for (const char *at = word; *at; at++)
+        if (isspace((unsigned char)*at) || iscntrl((unsigned char)*at) || strchr("=#\"'\\", *at)) return false;
+    return *word != '\0';
+}
+
 static void append_links(const hn_place_machine *machine, size_t gpu, hn_str *out) {
     bool any = false;
     for (size_t i = 0; i < machine->gpus.count && machine->matrix; i++)
@@ -188,6 +214,11 @@ hn_status hn_slurm_gres(hone_error *err, const hn_place_machine *machine,
     const char *pattern = options->file ? options->file : "/dev/nvidia%d";
     if (!good_pattern(pattern))
         HN_FAIL(err, HONE_ERR_USAGE, "'%s' must hold one %%d for the card's number", pattern);
+    if ((options->type && *options->type && !good_word(options->type)) || !good_word(options->node) || !good_word(pattern))
+        HN_FAIL(err, HONE_ERR_USAGE, "'%s' cannot stand in gres.conf: it is empty or has a blank, quote, '=' or '#'",
+                !good_word(options->node) ? options->node
+                : !good_word(pattern)     ? pattern
+                                          : options->type);
     if (!machine->gpus.count)
         HN_FAIL(err, HONE_ERR_UNSUPPORTED, "the machine model (%s) has no card to write lines for",
                 machine->source ? machine->source : "unknown source");
