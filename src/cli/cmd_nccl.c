@@ -7,20 +7,21 @@
 
 hone_status hn_cmd_nccl(hone_error *err, int argc, char **argv, int *out_exit) {
     bool json = false, check = false;
-    const char *paths[256];
     int count;
     const hn_option options[] = {
         {"json", NULL, HN_OPT_FLAG, &json, "print the report as JSON"},
         {"check", NULL, HN_OPT_FLAG, &check, "exit 1 if the job is not healthy"},
     };
-    HN_TRY(hn_cli_parse(err, argc, argv, options, HN_COUNT_OF(options), paths,
-                        (int)HN_COUNT_OF(paths), &count));
-    if (count < 1)
-        HN_FAIL(err, HONE_ERR_USAGE, "name at least one log file ('-' is standard input)");
+    const char **paths = hn_calloc((size_t)argc + 1, sizeof *paths); // a file a rank, of thousands
+    if (!paths) HN_NOMEM(err, "names of files");
+    hone_status status = hn_cli_parse(err, argc, argv, options, HN_COUNT_OF(options), paths, argc, &count);
+    if (status == HONE_OK && count < 1)
+        status = HN_SET(err, HONE_ERR_USAGE, "name at least one log file ('-' is standard input)");
     hn_nccl_report report;
-    HN_TRY(hn_nccl_read_files(err, paths, (size_t)count, &report));
+    if (status == HONE_OK) status = hn_nccl_read_files(err, paths, (size_t)count, &report);
+    hn_free(paths);
+    if (status != HONE_OK) return status;
     hn_str text = {0};
-    hone_status status = HONE_OK;
     if (json)
         status = hn_nccl_report_json(err, &report, &text);
     else

@@ -319,6 +319,12 @@ static void say(hn_nccl_state *state, hn_nccl_bench *bench, const char *by, cons
 
 static const double k_ports_gbs[] = {12.5, 25, 50, 100};
 
+// A test of one rank; not a table of several whose list of ranks was cut.
+static bool is_alone(const hn_nccl_bench *bench) {
+    return bench->ranks == 1 &&
+           (hn_nccl_bus_factor(bench->collective, 1) > 0 || bench->peak_busbw_gbs < 1);
+}
+
 // Ceiling of the links that the traffic takes; -1 where the log does not tell them.
 static void find_ceiling(const hn_nccl_state *state, const hn_nccl_report *report,
                          hn_nccl_bench *bench, int *out_nics, int *out_sharing) {
@@ -326,6 +332,7 @@ static void find_ceiling(const hn_nccl_state *state, const hn_nccl_report *repor
                                "one 400 Gb/s port a host", "one 800 Gb/s port a host"};
     *out_nics = nics_per_host(state, out_sharing);
     bench->ceiling_gbs = -1;
+    if (is_alone(bench)) return; // no link is used
     const struct card *card = card_of(state);
     if (hn_nccl_is(state, HN_FACT_PATH_SOCKET)) {
         bench->ceiling_gbs = SOCKET_CEILING_GBS;
@@ -375,7 +382,9 @@ static void explain(hn_nccl_state *state, hn_nccl_report *report, hn_nccl_bench 
         int row = hn_nccl_cause_row(k_members[i]);
         slow_member = slow_member || (row >= 0 && state->causes[row].count);
     }
-    if (largest < LARGE_BYTES) {
+    if (is_alone(bench)) {
+        say(state, bench, "none", "one rank alone sends nothing: this is a copy within its card");
+    } else if (largest < LARGE_BYTES) {
         say(state, bench, "message size",
             "the largest message is %lld bytes: latency rules, the links' bandwidth does not show",
             (long long)largest);
