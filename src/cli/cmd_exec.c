@@ -22,10 +22,16 @@ typedef struct setup {
 } setup;
 
 static hone_status check_numbers(hone_error *err, const setup *s) {
-    if (s->cards < 0 || s->cards > 64 || s->nics < 0 || s->nics > 256 || s->cpus < 0 || s->cpus > 4096 ||
-        s->tp < 0 || s->tp > 64 || s->pp < 0 || s->pp > 64 || s->dp < 0 || s->dp > 64 ||
-        !(s->memory_gib >= 0 && s->memory_gib <= 1e6))
-        HN_FAIL(err, HONE_ERR_USAGE, "a number of the request is negative or beyond any machine");
+    const struct range {
+        const char *name;
+        int64_t value, high;
+    } ranges[] = {{"gpus", s->cards, 64}, {"nics", s->nics, 256}, {"cpus", s->cpus, 4096},
+                  {"tp", s->tp, 64},      {"pp", s->pp, 64},      {"dp", s->dp, 64}};
+    for (size_t i = 0; i < HN_COUNT_OF(ranges); i++)
+        if (ranges[i].value < 0 || ranges[i].value > ranges[i].high)
+            HN_FAIL(err, HONE_ERR_USAGE, "--%s must be from 0 to %lld", ranges[i].name, (long long)ranges[i].high);
+    if (!(s->memory_gib >= 0 && s->memory_gib <= 1e6))
+        HN_FAIL(err, HONE_ERR_USAGE, "--memory-gib must be from 0 to 1000000");
     if (!(s->hz >= 0.01 && s->hz <= 100)) HN_FAIL(err, HONE_ERR_USAGE, "--hz must be from 0.01 to 100");
     if (!isnan(s->units) && !(s->units > 0)) HN_FAIL(err, HONE_ERR_USAGE, "--units must be above 0");
     if (!isnan(s->units) && s->progress)
@@ -33,6 +39,9 @@ static hone_status check_numbers(hone_error *err, const setup *s) {
     bool wants = s->cards || s->nics || s->cpus || s->tp || s->pp || s->dp || s->memory_gib > 0 || s->share || s->mig;
     if (wants && !s->place)
         HN_FAIL(err, HONE_ERR_USAGE, "--gpus, --cpus and the like say what --place shall find: give --place too");
+    bool of_cards = s->nics || s->tp || s->pp || s->dp || s->memory_gib > 0 || s->share || s->mig;
+    if (of_cards && !s->cards)
+        HN_FAIL(err, HONE_ERR_USAGE, "--nics, --tp, --pp, --dp, --memory-gib, --share and --mig are about cards: give --gpus too");
     return HONE_OK;
 }
 

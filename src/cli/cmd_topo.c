@@ -5,6 +5,11 @@
 #include <stdio.h>
 #include "place/machine.h"
 
+static bool ends_with(const char *text, const char *end) {
+    size_t length = strlen(text), tail = strlen(end);
+    return length > tail && strcmp(text + length - tail, end) == 0;
+}
+
 hone_status hn_cmd_topo(hone_error *err, int argc, char **argv, int *out_exit) {
     bool json = false, svg = false;
     const char *picture = NULL, *path = NULL;
@@ -16,14 +21,17 @@ hone_status hn_cmd_topo(hone_error *err, int argc, char **argv, int *out_exit) {
     int count;
     (void)out_exit;
     HN_TRY(hn_cli_parse(err, argc, argv, options, HN_COUNT_OF(options), &path, 1, &count));
+    bool html = picture && ends_with(picture, ".html");
+    if (picture && !html && !ends_with(picture, ".svg"))
+        HN_FAIL(err, HONE_ERR_USAGE, "--picture: '%s' ends in neither .svg nor .html", picture);
+    if (json + svg + (picture != NULL) > 1)
+        HN_FAIL(err, HONE_ERR_USAGE, "--json, --svg and --picture exclude each other");
     hn_place_machine machine = {0};
     if (count) HN_TRY(hn_place_machine_read(err, path, &machine));
     else HN_TRY(hn_place_machine_live(err, &machine));
     hone_status status = HONE_OK;
     hn_str text = {0};
     if (picture) {
-        size_t length = strlen(picture);
-        bool html = length > 5 && strcmp(picture + length - 5, ".html") == 0;
         if (html) hn_place_machine_html(&machine, &text);
         else hn_place_machine_svg(&machine, &text);
         status = text.failed ? HN_SET(err, HONE_ERR_NOMEM, "out of memory (picture)")

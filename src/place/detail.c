@@ -114,19 +114,24 @@ static void make_tree(const place_problem *p, hn_place_result *r) {
 
 // ---- CPUs -------------------------------------------------------------------------------------
 
-// Share `index` of `parts` of a set. Ranges of one length (cores, then their second threads) are each
-// cut, so that a share keeps both threads of its cores; other sets are cut by number of CPUs.
-static hn_place_cpuset share_of(const hn_place_cpuset *cpus, int index, int parts) {
-    hn_place_cpuset out = {{0}};
+// The length of a set's ranges where all are equal (cores, then their second threads); else 0.
+static int layer_length(const hn_place_cpuset *cpus) {
     int length = 0;
-    bool equal = true;
     for (int first = hn_place_cpuset_next(cpus, -1), last; first >= 0;
          first = hn_place_cpuset_next(cpus, last)) {
         for (last = first; hn_place_cpuset_has(cpus, last + 1);) last++;
-        if (length && last - first + 1 != length) equal = false;
+        if (length && last - first + 1 != length) return 0;
         length = last - first + 1;
     }
-    equal = equal && length >= parts;
+    return length;
+}
+
+// Share `index` of `parts` of a set. Ranges of one length are each cut, so that a share keeps both threads
+// of its cores; other sets are cut by number of CPUs.
+static hn_place_cpuset share_of(const hn_place_cpuset *cpus, int index, int parts) {
+    hn_place_cpuset out = {{0}};
+    int length = layer_length(cpus);
+    bool equal = length >= parts;
     int total = equal ? length : hn_place_cpuset_count(cpus), at = 0, previous = -2;
     for (int cpu = hn_place_cpuset_next(cpus, -1); cpu >= 0; cpu = hn_place_cpuset_next(cpus, cpu)) {
         if (equal && cpu != previous + 1) at = 0; // the next range
@@ -146,26 +151,71 @@ static void keep_first(hn_place_cpuset *cpus, int count) {
 }
 
 // Every card of the machine has a share of its own, chosen or not, so that jobs placed one by one do not
-// meet. A job that asks for more than its cards' shares gets from those of cards it leaves alone.
-static hn_place_cpuset rank_cpus(const place_problem *p, const hn_place_result *r, int at, int want) {
-    int group = p->cpu_group[r->ranks[at].gpu], index = 0, parts = 0, chosen_index = 0, chosen = 0;
-    const hn_place_cpuset *all = &p->group_cpus[group];
+// meet. Empty where there are fewer CPUs than cards.
+static hn_place_cpuset own_share(const place_problem *p, int gpu) {
+    int group = p->cpu_group[gpu], index = 0, parts = 0;
     for (int g = 0; g < p->count; g++) {
         if (p->cpu_group[g] != group) continue;
-        index += g < r->ranks[at].gpu;
+        index += g < gpu;
         parts++;
     }
+    if (p->group_size[group] < parts) return (hn_place_cpuset){{0}};
+    return share_of(&p->group_cpus[group], index, parts);
+}
+
+static hn_place_cpuset rank_cpus(const place_problem *p, const hn_place_result *r, int at, int want) {
+    int group = p->cpu_group[r->ranks[at].gpu], chosen_index = 0, chosen = 0;
+    const hn_place_cpuset *all = &p->group_cpus[group];
     for (int i = 0; i < r->count; i++) {
         if (p->cpu_group[r->ranks[i].gpu] != group) continue;
         chosen_index += i < at;
         chosen++;
     }
     if (p->group_size[group] < chosen) return *all; // fewer CPUs than ranks: they share them
-    hn_place_cpuset share = share_of(all, index, parts);
-    if (p->group_size[group] < parts || hn_place_cpuset_count(&share) < want)
-        share = share_of(all, chosen_index, chosen);
+    hn_place_cpuset share = own_share(p, r->ranks[at].gpu);
+    if (hn_place_cpuset_empty(&share)) share = share_of(all, chosen_index, chosen);
     if (want > 0) keep_first(&share, want);
     return share;
+}
+
+// The CPUs of the cards that the job leaves alone, card by card and core by core; their number.
+static int spare_cpus(const place_problem *p, const hn_place_result *r, int group, int out[HN_PLACE_CPUS_MAX]) {
+    uint64_t chosen = 0;
+    int count = 0;
+    for (int i = 0; i < r->count; i++) chosen |= UINT64_C(1) << r->ranks[i].gpu;
+    for (int g = 0; g < p->count; g++) {
+        if (p->cpu_group[g] != group || (chosen >> g & 1)) continue;
+        hn_place_cpuset left = own_share(p, g);
+        int cores = layer_length(&left);
+        if (!cores) cores = hn_place_cpuset_count(&left);
+        for (int core = 0; core < cores; core++) {
+            hn_place_cpuset threads = share_of(&left, core, cores);
+            for (int cpu = hn_place_cpuset_next(&threads, -1); cpu >= 0; cpu = hn_place_cpuset_next(&threads, cpu))
+                out[count++] = cpu;
+        }
+    }
+    return count;
+}
+
+// A job that asks for more than its cards' shares gets from those of cards it leaves alone: as much as it
+// wants, or where that is not enough an equal part for each rank.
+static void give_more(const place_problem *p, hn_place_result *r, int group, int want) {
+    int spare[HN_PLACE_CPUS_MAX], needed = 0, ranks = 0, at = 0, seen = 0;
+    for (int i = 0; i < r->count; i++) {
+        int have = hn_place_cpuset_count(&r->ranks[i].cpus);
+        if (p->cpu_group[r->ranks[i].gpu] != group) continue;
+        needed += have < want ? want - have : 0;
+        ranks++;
+    }
+    int count = needed ? spare_cpus(p, r, group, spare) : 0;
+    for (int i = 0; i < r->count && count; i++) {
+        hn_place_cpuset *cpus = &r->ranks[i].cpus;
+        if (p->cpu_group[r->ranks[i].gpu] != group) continue;
+        int need = want - hn_place_cpuset_count(cpus), part = count * (seen + 1) / ranks - count * seen / ranks;
+        if (needed > count && need > part) need = part;
+        for (; need > 0 && at < count; need--) hn_place_cpuset_add(cpus, spare[at++]);
+        seen++;
+    }
 }
 
 static void give_cpus(const place_problem *p, hn_place_result *r) {
@@ -180,8 +230,9 @@ static void give_cpus(const place_problem *p, hn_place_result *r) {
         }
         rank->cpus = rank_cpus(p, r, i, want);
         rank->cpus_known = true;
-        hn_place_cpuset_or(&r->cpus, &rank->cpus);
     }
+    for (int group = 0; want && group < HN_PLACE_GPUS_MAX; group++) give_more(p, r, group, want);
+    for (int i = 0; i < r->count; i++) hn_place_cpuset_or(&r->cpus, &r->ranks[i].cpus);
     r->cpus_known = !unknown && !blocked;
     for (int i = 0; i < r->count; i++)
         if (r->ranks[i].numa >= 0) hn_place_cpuset_add(&r->numa, r->ranks[i].numa);
@@ -329,7 +380,7 @@ static void note_unchecked(const place_problem *p, hn_place_result *r) {
         note(r, "the path from %d of the %d cards to every adapter is unknown: their distance was counted as "
                 "the longest",
              far, r->count);
-    if (busy)
+    if (busy && !q->busy) // a list that was given is taken for the whole of it
         note(r, "whether %s in use is unknown: give those that are with --busy",
              r->count == 1 ? "the card is" : busy == r->count ? "these cards are" : "some of these cards are");
 }

@@ -74,14 +74,32 @@ static void read_claim(const char *text, const hn_place_machine *m, hn_place_cpu
     }
 }
 
-// All claims whose owner lives; those of the dead are removed. The folder is locked.
+// Whether a process is one that this one descends from: its job contains this one.
+static bool is_ancestor(long pid) {
+    long at = (long)getppid();
+    for (int depth = 0; at > 1 && depth < 64; depth++) {
+        char path[64], text[512];
+        if (at == pid) return true;
+        snprintf(path, sizeof path, "/proc/%ld/stat", at);
+        int fd = open(path, O_RDONLY | O_CLOEXEC);
+        if (fd < 0) return false;
+        ssize_t got = read(fd, text, sizeof text - 1);
+        close(fd);
+        text[got > 0 ? got : 0] = '\0';
+        const char *name_end = strrchr(text, ')'); // "7 (a name) S 1 ..."
+        if (!name_end || sscanf(name_end + 1, " %*c %ld", &at) != 1) return false;
+    }
+    return false;
+}
+
+// All claims whose owner lives, but for those that this process runs inside of; those of the dead are removed. The folder is locked.
 static void read_claims(const char *folder, const hn_place_machine *m, hn_place_cpuset *cpus,
                         uint64_t *cards) {
     DIR *dir = opendir(folder);
     if (!dir) return;
     for (struct dirent *entry; (entry = readdir(dir));) {
         char path[FOLDER_BYTES + 280], text[8192];
-        if (strncmp(entry->d_name, "job-", 4) != 0) continue;
+        if (strncmp(entry->d_name, "job-", 4) != 0 || is_ancestor(strtol(entry->d_name + 4, NULL, 10))) continue;
         snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
         int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
         if (fd < 0) continue;

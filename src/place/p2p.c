@@ -137,6 +137,9 @@ static void judge(const hn_place_machine *machine, hn_p2p_report *report, hn_p2p
     if (pair->verdict == HN_P2P_OK && pair->ceiling_gbs > 0 && pair->gbs >= 0 &&
         pair->gbs < SLOW_SHARE * reachable_gbs(pair->ceiling_gbs, report->bytes))
         pair->verdict = HN_P2P_SLOW;
+    // Also where the link is unknown: the two directions of one link are equal.
+    if (pair->verdict == HN_P2P_OK && pair->gbs >= 0 && pair->gbs < SLOW_SHARE * pair->back_gbs)
+        pair->verdict = HN_P2P_SLOW, pair->one_sided = true;
     report->fault |= pair->verdict > HN_P2P_NO_ACCESS || (pair->verdict == HN_P2P_NO_ACCESS && nvlink);
 }
 
@@ -220,9 +223,11 @@ hn_status hn_p2p_run(hone_error *err, const hn_p2p_options *options, const hn_pl
         return status;
     }
     for (size_t i = 0; i < report.pairs.count; i++)
-        for (size_t k = 0; k < i; k++) { // measured in the second direction, true of both
+        for (size_t k = 0; k < i; k++) {
             hn_p2p_pair *p = &report.pairs.data[k], *q = &report.pairs.data[i];
-            if (p->from == q->to && p->to == q->from) p->both_gbs = q->both_gbs;
+            if (p->from != q->to || p->to != q->from) continue;
+            p->both_gbs = q->both_gbs; // measured in the second direction, true of both
+            p->back_gbs = q->gbs, q->back_gbs = p->gbs;
         }
     for (size_t i = 0; i < report.pairs.count; i++) judge(machine, &report, &report.pairs.data[i]);
     *out_report = report;
@@ -247,6 +252,10 @@ static void sentence(const hn_p2p_report *report, const hn_p2p_pair *p, hn_str *
                               : "");
         break;
     case HN_P2P_SLOW:
+        if (p->one_sided) {
+            hn_str_printf(out, "GPU%d to GPU%d: %.1f GB/s, and %.1f GB/s the other way", from, to, p->gbs, p->back_gbs);
+            break;
+        }
         hn_str_printf(out, "GPU%d to GPU%d: %.1f GB/s, %.0f %% of the %.0f GB/s that %s gives", from, to, p->gbs,
                       100 * p->gbs / p->ceiling_gbs, p->ceiling_gbs, p->link ? p->link : "the link");
         break;

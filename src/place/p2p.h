@@ -24,6 +24,8 @@ typedef struct hn_p2p_pair {
     hn_p2p_verdict verdict;
     bool access;                // the driver lets the cards reach each other
     double gbs, both_gbs;       // one way alone; this way while the other runs too; < 0 not measured
+    double back_gbs;            // one way alone in the other direction; <= 0 not measured
+    bool one_sided;             // slow against the other direction
     double ceiling_gbs;         // of the link's class, < 0 unknown
     const char *link;           // "NV18", "PIX"; NULL unknown
     int64_t wrong, first_wrong; // bytes that differ, offset of the first (-1)

@@ -32,7 +32,7 @@ hn_status hn_place_machine_parse(hone_error *err, const char *what, hn_slice tex
     hone_status status = read_any(err, text, &machine);
     if (status == HONE_OK) status = hn_place_machine_derive(err, &machine);
     if (status != HONE_OK) {
-        hn_error_frame(err, "reading the topology %s", what);
+        hn_error_frame(err, "reading the topology from %s", what);
         hn_place_machine_free(&machine);
         return status;
     }
@@ -45,7 +45,7 @@ hn_status hn_place_machine_read(hone_error *err, const char *path, hn_place_mach
     char *data;
     size_t bytes;
     HN_TRY(hn_file_read(err, path, INPUT_BYTES_MAX, &data, &bytes));
-    hone_status status = hn_place_machine_parse(err, strcmp(path, "-") == 0 ? "from stdin" : path,
+    hone_status status = hn_place_machine_parse(err, strcmp(path, "-") == 0 ? "standard input" : path,
                                                 (hn_slice){data, bytes}, out_machine);
     hn_free(data);
     return status;

@@ -399,8 +399,8 @@ static hn_status check_request(hone_error *err, const hn_place_machine *m, hn_pl
         if (!q->dp && q->tp > 0 && q->pp > 0 && q->cards % (q->tp * q->pp) == 0)
             q->dp = q->cards / (q->tp * q->pp);
         if (q->tp < 1 || q->pp < 1 || q->dp < 1 || (int64_t)q->tp * q->pp * q->dp != q->cards)
-            HN_FAIL(err, HONE_ERR_USAGE, "the shape %d x %d x %d (tensor, pipeline, data) is not %d cards",
-                    q->tp, q->pp, q->dp, q->cards);
+            HN_FAIL(err, HONE_ERR_USAGE, "the shape %d x %d%s%.0d (tensor, pipeline%s) is not %d card%s", q->tp, q->pp,
+                    q->dp ? " x " : "", q->dp, q->dp ? ", data" : "", q->cards, q->cards == 1 ? "" : "s");
     }
     if (q->mig && q->cards != 1)
         HN_FAIL(err, HONE_ERR_USAGE, "MIG instances have no peer-to-peer: a job takes one, not %d", q->cards);

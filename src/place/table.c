@@ -30,7 +30,7 @@ static void bytes_gib(hn_str *out, int64_t bytes) {
 }
 
 static void cards(const hn_place_machine *machine, hn_str *out) {
-    hn_str_append(out, "card   NUMA  CPUs                     memory     NVLinks  nearest NIC\n");
+    hn_str_append(out, "\ncard   NUMA  CPUs                     memory     NVLinks  nearest NIC\n");
     for (int g = 0; g < (int)machine->gpus.count; g++) {
         const hn_place_gpu *gpu = &machine->gpus.data[g];
         char label[16], code[8];
@@ -101,7 +101,7 @@ static void matrix(const hn_place_machine *machine, hn_str *out) {
 }
 
 void hn_place_machine_table(const hn_place_machine *machine, hn_str *out) {
-    hn_str_printf(out, "%zu card%s, %zu NIC%s; from %s; %s\n\n", machine->gpus.count,
+    hn_str_printf(out, "%zu card%s, %zu NIC%s; from %s; %s\n", machine->gpus.count,
                   machine->gpus.count == 1 ? "" : "s", machine->nics.count,
                   machine->nics.count == 1 ? "" : "s", machine->source ? machine->source : "?",
                   machine->complete ? "complete" : "INCOMPLETE");

@@ -153,16 +153,18 @@ grep -q "gpu 1: .*fell off the bus" "$dir/err" || fail "a lost card is not named
 # cards: the environment is set, a second job gets others, a third is refused, a rank takes them as given
 export HONE_FAKE_NVML=cards=4,idle
 visible='echo $CUDA_VISIBLE_DEVICES'
-cat >"$dir/second" <<EOF2
+cat >"$dir/job" <<EOF2
 $visible
-env -u CUDA_VISIBLE_DEVICES "$HONE" exec --quiet --place --gpus 2 -- sh "$dir/third"
+"$HONE" exec --quiet --place --gpus 1 -- sh -c '$visible'
+"$HONE" exec --quiet --place --gpus 3 -- true || echo full
 EOF2
-cat >"$dir/third" <<EOF2
-$visible
-env -u CUDA_VISIBLE_DEVICES "$HONE" exec --quiet --place --gpus 1 -- true || echo full
-EOF2
-got=$("$HONE" exec --quiet --place --gpus 2 -- sh "$dir/second" 2>/dev/null | tr '\n' ' ')
-[ "$got" = "0,1 2,3 full " ] || fail "cards of three jobs: $got"
+"$HONE" exec --quiet --place --gpus 2 -- sh -c "$visible; exec sleep 30" >"$dir/first" & first=$!
+for _ in $(seq 400); do [ -s "$dir/first" ] && break; sleep 0.05; done
+# the second job is inside of nobody's; a job inside of it takes from what it has
+got=$("$HONE" exec --quiet --place --gpus 2 -- sh "$dir/job" 2>/dev/null | tr '\n' ' ')
+[ "$(cat "$dir/first") $got" = "0,1 2,3 2 full " ] || fail "cards of three jobs: $(cat "$dir/first") $got"
+"$HONE" exec --quiet --place --gpus 3 -- true 2>"$dir/err"; [ $? = 1 ] && grep -q "2 in use" "$dir/err" || fail "a third job: $(cat "$dir/err")"
+kill $first; wait $first 2>/dev/null
 got=$(CUDA_VISIBLE_DEVICES=3,2 OMPI_COMM_WORLD_LOCAL_RANK=1 OMPI_COMM_WORLD_LOCAL_SIZE=2 "$HONE" exec --place --gpus 2 -- sh -c "$visible" 2>"$dir/err")
 [ "$got" = 3,2 ] && grep -q "mpirun (Open MPI) has set CUDA_VISIBLE_DEVICES=3,2: left as it is" "$dir/err" || fail "mpirun's cards: $got, $(cat "$dir/err")"
 unset HONE_NVML_LIB HONE_FAKE_NVML
@@ -180,7 +182,13 @@ if [ "$allowed" -ge 2 ]; then
     [ -s "$dir/one" ] && [ -s "$dir/b" ] && [ "$(cat "$dir/one")" != "$(cat "$dir/b")" ] || fail "two jobs on $(cat "$dir/one" "$dir/b")"
     exec_none --quiet --place --cpus "$allowed" -- touch "$dir/ran" 2>"$dir/err"; [ $? = 1 ] && [ ! -e "$dir/ran" ] || fail "a machine too full"
     kill $one; wait $one 2>/dev/null
+    # a job inside of a job shares its CPUs, not those of others
+    exec_none --quiet --place --cpus 2 -- "$HONE" exec --source none --quiet --place --cpus 1 -- python3 -c "${show/\%s/0}" >"$dir/b" || fail "a job inside of a job"
+    [ "$(python3 -c "print(len($(cat "$dir/b")))")" = 1 ] || fail "a job inside of a job: $(cat "$dir/b")"
 fi
+for bad in "--cpus -1" "--gpus 65" "--gpus 0 --nics 1" "--tp 2" "--memory-gib 3"; do
+    exec_none --place $bad -- true 2>"$dir/err"; [ $? = 2 ] && grep -q -- "--" "$dir/err" || fail "$bad: $(cat "$dir/err")"
+done
 [ -z "$(ls "$dir/claims" | grep job-)" ] || fail "claims are left: $(ls "$dir/claims")"
 
 # a launcher's rank is left where it is

@@ -45,6 +45,10 @@ is '.healthy == false and (.pairs[0].finding | test("although NVLink joins them"
 
 run cards=3,slow=2-0,gbs=9 1 --json --topo "$dir/topo.txt"
 is '[.pairs[] | select(.verdict == "slow")] | map([.from, .to]) | contains([[2,0]])'
+# Without a link to compare with, one direction shows against the other.
+run cards=3,slow=2-0,gbs=9 1 --json
+is '[.pairs[] | select(.verdict == "slow")] | map([.from, .to]) == [[2,0]]'
+is '.pairs[] | select(.verdict == "slow") | .finding | test("GPU2 to GPU0: 0.9 GB/s, and 9.0 GB/s the other way")'
 run gbs=150 0 --json --topo "$dir/nv.txt" # of 200
 is 'all(.pairs[]; .verdict == "ok" and .ceiling_gbs == 200)'
 run gbs=90 0 --json --topo "$dir/nv.txt" # of 102 that copies of 1 MiB can reach

@@ -405,6 +405,24 @@ static void test_shares(void **state) {
     assert_string_equal(hint_of(&r, "CUDA_DEVICE_ORDER"), "PCI_BUS_ID");
     assert_non_null(hint_of(&r, "NCCL_IB_HCA"));
     hn_place_result_free(&r);
+    // More than its share: a card keeps its own, both threads, and gets whole cores of cards left alone.
+    q.cpus = 32;
+    q.only = 0x5;
+    assert_int_equal(hn_place_search(&err, &m, &q, &r), HONE_OK);
+    hn_str text = {0};
+    for (int i = 0; i < 2; i++) {
+        hn_place_cpuset_append(&text, &r.ranks[i].cpus);
+        hn_str_append(&text, " ");
+    }
+    assert_string_equal(hn_str_get(&text), "0-7,56-63 8,14-20,64,70-76 ");
+    hn_str_free(&text);
+    hn_place_result_free(&r);
+    // More than the socket has: all of it, an equal part each.
+    q.cpus = 200;
+    assert_int_equal(hn_place_search(&err, &m, &q, &r), HONE_OK);
+    for (int i = 0; i < 2; i++) assert_int_equal(hn_place_cpuset_count(&r.ranks[i].cpus), 28);
+    assert_false(hn_place_cpuset_meet(&r.ranks[0].cpus, &r.ranks[1].cpus));
+    hn_place_result_free(&r);
     // An affinity that leaves nothing local: CPUs are left alone and that is said.
     q.cpus = 0;
     q.only = 0xF;

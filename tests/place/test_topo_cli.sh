@@ -28,6 +28,12 @@ expect_exit 1 "needs 9 cards and 8 of 8" "$HONE" place "$t/a800-8g-6nic.txt" --g
 expect_exit 1 "6 in use" "$HONE" place "$t/a800-8g-6nic.txt" --gpus 4 --busy 0-5
 expect_exit 3 "no topology matrix" "$HONE" topo "$work/fail.txt" --picture "$work/none.svg"
 [ ! -e "$work/none.svg" ] || bad "a picture of nothing was written"
+expect_exit 2 "neither .svg nor .html" "$HONE" topo "$t/a800-8g-6nic.txt" --picture "$work/none.png"
+[ ! -e "$work/none.png" ] || bad "a picture with a strange name was written"
+expect_exit 2 "exclude each other" "$HONE" topo "$t/a800-8g-6nic.txt" --json --picture "$work/none.svg"
+expect_exit 2 "the shape 3 x 1 (tensor, pipeline) is not 8 cards" "$HONE" place "$t/a800-8g-6nic.txt" --gpus 8 --tp 3
+expect_exit 2 "the shape 3 x 1 x 2 (tensor, pipeline, data) is not 1 card" "$HONE" place "$t/a800-8g-6nic.txt" --gpus 1 --tp 3 --dp 2
+"$HONE" place "$t/a800-8g-6nic.txt" --gpus 2 --busy 0,5 | grep -q "in use is unknown" && bad "asks for a --busy that was given"
 cat "$t/a800-8g-6nic.txt" | "$HONE" topo - --json >"$work/a.json" || bad "from standard input"
 jq -e '(.gpus|length)==8 and (.nics|length)==6 and (.matrix|length)==14 and .matrix[0][1]=="NV8" and .complete==true
     and (.damage|length)==0 and (.advice|length)>0 and .gpus[4].numa==1 and .gpus[0].cpus=="0-27,56-83"
