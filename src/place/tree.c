@@ -56,7 +56,9 @@ static hn_place_link_kind upper_path(const hn_place_tree *tree, int a, int b) {
     return p == q ? inside : HN_LINK_SYS;
 }
 
+// Unknown for a device that the source lists but does not place in the tree (-1).
 static hn_place_link path(const hn_place_tree *tree, int a, int b) {
+    if (a < 0 || b < 0) return (hn_place_link){.kind = HN_LINK_UNKNOWN};
     int top = common(tree, a, b);
     const hn_place_tree_node *nodes = tree->nodes.data;
     int longest = nodes[a].depth > nodes[b].depth ? nodes[a].depth : nodes[b].depth;
@@ -116,7 +118,7 @@ hn_status hn_place_tree_apply(hone_error *err, hn_place_tree *tree, hn_place_mac
         for (int b = 0; b < count; b++) {
             hn_place_link *cell = &machine->matrix[a * count + b];
             if (a == b) cell->kind = HN_LINK_SELF;
-            else if (where[a] >= 0 && where[b] >= 0) *cell = path(tree, where[a], where[b]);
+            else *cell = path(tree, where[a], where[b]);
         }
     }
     return make_switches(err, tree, where, machine);

@@ -246,6 +246,36 @@ static void test_sysfs(void **state) {
     hn_place_machine_free(&m);
 }
 
+// Folders instead of links below bus/pci/devices, as in a container's partial sysfs: listed, not placed.
+static void test_sysfs_without_paths(void **state) {
+    (void)state;
+    char whole[sizeof g_root], command[100];
+    memcpy(whole, g_root, sizeof whole);
+    memcpy(g_root, "/tmp/hone-topo-XXXXXX", sizeof whole);
+    assert_non_null(mkdtemp(g_root));
+    for (int i = 0; i < 2; i++) {
+        static const char *const k_files[][2] = {{"class", "0x030200\n"}, {"vendor", "0x10de\n"}, {"numa_node", "0\n"}};
+        for (size_t k = 0; k < HN_COUNT_OF(k_files); k++) {
+            char path[200];
+            snprintf(path, sizeof path, "/sys/bus/pci/devices/0000:1%d:00.0/%s", i, k_files[k][0]);
+            put(path, k_files[k][1]);
+        }
+    }
+    hone_error err = {0};
+    hn_place_machine m = {0};
+    setenv("HONE_SYS_ROOT", g_root, 1);
+    setenv("HONE_NVML_LIB", "/nonexistent/libnvidia-ml.so", 1);
+    assert_int_equal(hn_place_machine_live(&err, &m), HONE_OK);
+    assert_int_equal(m.gpus.count, 2);
+    expect_cells(&m, "X ? / ? X");
+    assert_int_equal(m.switches.count, 0);
+    assert_true(m.gpus.data[0].switch_index < 0 && m.gpus.data[1].switch_index < 0);
+    hn_place_machine_free(&m);
+    snprintf(command, sizeof command, "rm -rf %s", g_root);
+    assert_int_equal(system(command), 0);
+    memcpy(g_root, whole, sizeof whole);
+}
+
 // The driver shows two of the three cards that sysfs has, in another order, and one more.
 static void test_driver(void **state) {
     (void)state;
@@ -320,6 +350,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_nccl_switched), cmocka_unit_test(test_nccl_direct), cmocka_unit_test(test_hwloc_two),
         cmocka_unit_test(test_hwloc_one),     cmocka_unit_test(test_hostile_xml), cmocka_unit_test(test_sysfs),
+        cmocka_unit_test(test_sysfs_without_paths),
         cmocka_unit_test(test_driver),        cmocka_unit_test(test_picture),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
