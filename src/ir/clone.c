@@ -20,7 +20,6 @@ static bool clone_value(cloner *c, const hn_value *from, hn_graph *graph) {
     if (from->constant) {
         hn_tensor shared = hn_tensor_ref(from->constant);
         value->constant = hn_module_add_tensor(c->to, &shared);
-        hn_tensor_free(&shared); // zeroed unless that failed
         if (!value->constant) return false;
     }
     if (from->elems) {

@@ -61,7 +61,10 @@ hn_graph *hn_graph_new(hn_module *module, hn_node *parent) {
 
 hn_tensor *hn_module_add_tensor(hn_module *module, hn_tensor *tensor) {
     hn_tensor *kept = hn_arena_zalloc(&module->arena, sizeof *kept);
-    if (!kept || !hn_vec_push(&module->tensors, kept)) return NULL;
+    if (!kept || !hn_vec_push(&module->tensors, kept)) {
+        hn_tensor_free(tensor);
+        return NULL;
+    }
     *kept = *tensor;
     *tensor = (hn_tensor){0};
     return kept;
@@ -122,9 +125,9 @@ void hn_graph_set_output(hn_graph *graph, int index, hn_value *value) {
 }
 
 hn_value *hn_graph_add_constant(hn_graph *graph, const char *name, hn_tensor *tensor) {
-    hn_value *value = hn_value_new(graph, name);
-    hn_tensor *kept = value ? hn_module_add_tensor(graph->module, tensor) : NULL;
-    if (!kept) return NULL;
+    hn_tensor *kept = hn_module_add_tensor(graph->module, tensor);
+    hn_value *value = kept ? hn_value_new(graph, name) : NULL;
+    if (!value) return NULL;
     value->constant = kept;
     hn_type_set_shape(&value->type, kept->dtype, &kept->shape);
     return value;
@@ -135,9 +138,7 @@ static hn_value *small_constant(hn_graph *graph, hn_dtype dtype, const hn_shape 
     hn_tensor tensor;
     if (hn_tensor_new(NULL, dtype, shape, &tensor) != HONE_OK) return NULL;
     if (tensor.bytes) memcpy(tensor.data, data, tensor.bytes);
-    hn_value *value = hn_graph_add_constant(graph, "", &tensor);
-    hn_tensor_free(&tensor); // zeroed if it was taken over
-    return value;
+    return hn_graph_add_constant(graph, "", &tensor);
 }
 
 hn_value *hn_graph_add_const_i64(hn_graph *graph, const int64_t *values, int64_t count,
@@ -504,9 +505,10 @@ bool hn_node_set_strings(hn_node *node, const char *name, const hn_slice *values
 }
 
 bool hn_node_set_tensor(hn_node *node, const char *name, hn_tensor *tensor) {
-    hn_attr *attr = hn_node_add_attr(node, name, HN_ATTR_TENSOR);
-    if (attr) attr->tensor = hn_module_add_tensor(node->graph->module, tensor);
-    return attr && attr->tensor;
+    hn_tensor *kept = hn_module_add_tensor(node->graph->module, tensor);
+    hn_attr *attr = kept ? hn_node_add_attr(node, name, HN_ATTR_TENSOR) : NULL;
+    if (attr) attr->tensor = kept;
+    return attr;
 }
 
 bool hn_node_set_graph(hn_node *node, const char *name, hn_graph *graph) {
@@ -538,9 +540,7 @@ bool hn_node_copy_attr(hn_node *node, const hn_attr *a) {
         return copy != NULL;
     case HN_ATTR_TENSOR: {
         hn_tensor shared = hn_tensor_ref(a->tensor);
-        bool ok = hn_node_set_tensor(node, a->name, &shared);
-        hn_tensor_free(&shared);
-        return ok;
+        return hn_node_set_tensor(node, a->name, &shared);
     }
     case HN_ATTR_GRAPH:
         return true;

@@ -167,13 +167,14 @@ hn_value *hn_graph_add_input(hn_graph *graph, const char *name, const hn_type *t
 bool hn_graph_add_output(hn_graph *graph, hn_value *value);
 // Replaces the index-th output.
 void hn_graph_set_output(hn_graph *graph, int index, hn_value *value);
-// Takes over *tensor (its reference), which is zeroed. name may be "".
+// Takes over *tensor as hn_module_add_tensor does. name may be "".
 hn_value *hn_graph_add_constant(hn_graph *graph, const char *name, hn_tensor *tensor);
 hn_value *hn_graph_add_const_i64(hn_graph *graph, const int64_t *values, int64_t count,
                                  bool scalar); // 1-D or scalar
 hn_value *hn_graph_add_const_f32(hn_graph *graph, float value); // scalar
 
-// Takes over *tensor's reference; the module drops it at its end.
+// Takes over *tensor, its reference, which is zeroed also when there is no memory (NULL); the module
+// drops the reference at its end.
 hn_tensor *hn_module_add_tensor(hn_module *module, hn_tensor *tensor);
 
 // Appends a node before `before` (NULL: at the end) with output_count new unnamed outputs.

@@ -409,7 +409,6 @@ static hn_status constant(parser *p, hn_graph *graph, bool overridable) {
     HN_TRY(expect(p, "="));
     HN_TRY(content(p, &d.type, &tensor));
     hn_value *value = hn_graph_add_constant(graph, "", &tensor);
-    hn_tensor_free(&tensor); // zeroed unless that failed
     HN_TRY(bind(p, &d, value));
     if (!overridable) return HONE_OK;
     value->overridable = true;
@@ -503,7 +502,6 @@ static hn_status attr(parser *p, hn_node *node) {
         HN_TRY(type_of(p, &type));
         HN_TRY(content(p, &type, &tensor));
         ok = hn_node_set_tensor(node, name, &tensor);
-        hn_tensor_free(&tensor);
     } else if (peek(p) == '"') {
         hn_slice value;
         HN_TRY(quoted(p, &value));

@@ -150,7 +150,7 @@ static hn_status add_weight(hone_error *err, hn_import *import, hn_scope *scope,
         if (!value || !hn_names_add(&scope->names, &import->source->scratch, name, value))
             status = HN_SET(err, HONE_ERR_NOMEM, "out of memory (importing weights)");
     }
-    hn_tensor_free(&tensor); // zeroed if it was taken over
+    hn_tensor_free(&tensor); // zeroed where it was taken over
     return status;
 }
 

@@ -137,9 +137,7 @@ static hn_status set_tensor(hone_error *err, hn_import *import, hn_node *node, c
         HN_TRY(hn_onnx_sparse(err, import->source, wire, &unused, &tensor));
     else
         HN_TRY(hn_onnx_tensor(err, import->source, wire, &unused, &tensor));
-    bool kept = hn_node_set_tensor(node, name, &tensor);
-    hn_tensor_free(&tensor);
-    if (!kept) HN_NOMEM(err, "importing attributes");
+    if (!hn_node_set_tensor(node, name, &tensor)) HN_NOMEM(err, "importing attributes");
     return HONE_OK;
 }
 
@@ -304,7 +302,6 @@ static hn_status import_constant(hone_error *err, hn_import *import, hn_scope *s
     HN_TRY_CTX(err, constant_tensor(err, import, scope, pb, &tensor), "importing %s",
                node_label(pb, label, sizeof label));
     value->constant = hn_module_add_tensor(import->module, &tensor);
-    hn_tensor_free(&tensor);
     if (!value->constant) HN_NOMEM(err, "importing constants");
     hn_type_set_shape(&value->type, value->constant->dtype, &value->constant->shape);
     return HONE_OK;

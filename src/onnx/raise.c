@@ -58,7 +58,6 @@ static hn_status scalar_like(hone_error *err, hn_graph *graph, hn_dtype dtype, d
     HN_TRY(hn_tensor_new(err, dtype, &scalar, &tensor));
     hn_tensor_set_f64(&tensor, 0, value);
     *out_value = hn_graph_add_constant(graph, "", &tensor);
-    hn_tensor_free(&tensor);
     PLACE(*out_value);
     return HONE_OK;
 }
@@ -300,7 +299,6 @@ static hone_status raise_upsample_scales(hone_error *err, hn_node *node, bool *o
     HN_TRY(hn_tensor_new(err, HN_F32, &shape, &tensor));
     if (attr->count) memcpy(tensor.data, attr->floats, tensor.bytes);
     hn_value *scales = hn_graph_add_constant(node->graph, "", &tensor);
-    hn_tensor_free(&tensor);
     PLACE(scales && hn_node_add_input(node, scales));
     hn_node_remove_attr(node, "scales");
     return HONE_OK;

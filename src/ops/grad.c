@@ -34,9 +34,7 @@ hn_value *hn_grad_num(hn_grad *ctx, double number, hn_dtype dtype) {
     hn_shape shape = {0};
     if (hn_tensor_new(NULL, dtype, &shape, &tensor) != HONE_OK) return NULL;
     hn_tensor_set_f64(&tensor, 0, number);
-    hn_value *value = hn_graph_add_constant(ctx->graph, "", &tensor);
-    if (!value) hn_tensor_free(&tensor);
-    return value;
+    return hn_graph_add_constant(ctx->graph, "", &tensor);
 }
 
 hn_value *hn_grad_ints(hn_grad *ctx, const int64_t *values, int count) {

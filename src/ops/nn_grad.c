@@ -285,7 +285,6 @@ static hn_value *one_hot(hn_grad *ctx, hn_value *labels, hn_value *scores) {
     hn_tensor_set_f64(&tensor, 0, 0);
     hn_tensor_set_f64(&tensor, 1, 1);
     hn_value *values = hn_graph_add_constant(ctx->graph, "", &tensor);
-    if (!values) hn_tensor_free(&tensor);
     return classes && labels && values
                ? with_int(ctx, "OneHot", "axis", 1, labels, classes, values)
                : NULL;

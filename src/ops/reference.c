@@ -214,10 +214,7 @@ static hn_status run_chain(hone_error *err, hn_module *scratch, hn_node *first, 
             return HONE_OK;
         }
         hn_value *held = hn_graph_add_constant(scratch->main, "", &result[0]);
-        if (!held) {
-            free_all(result, 1);
-            HN_NOMEM(err, "running a reference");
-        }
+        if (!held) HN_NOMEM(err, "running a reference");
         hn_value_replace(node->outputs[0], held);
     }
     return HONE_OK;

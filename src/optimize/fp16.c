@@ -62,6 +62,7 @@ static hn_value *stored(hone_error *err, hn_module *module, hn_value *value, hn_
     const char *base = *value->name ? value->name : hn_arena_printf(&module->arena, "weight_%u", value->id);
     const char *name = base ? hn_arena_printf(&module->arena, "%s_f16", base) : NULL;
     hn_value *constant = name ? hn_graph_add_constant(module->main, name, &half) : NULL;
+    hn_tensor_free(&half); // zeroed where it was taken over
     hn_node *cast = constant ? hn_node_make(module->main, module->main->first, hn_op_find("", "Cast"),
                                             &constant, 1, 1)
                              : NULL;

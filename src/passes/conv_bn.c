@@ -137,12 +137,14 @@ static bool may_copy(const hn_pass_ctx *ctx, const hn_value *w) {
 
 // A node like h->node with other weights and bias, before `before`; its output or NULL.
 static hn_value *rebuild(const heavy *h, hn_node *before, hn_value *x, hn_tensor *w, hn_tensor *b) {
+    bool biased = b->data != NULL;
     hn_value *in[3] = {x, hn_pass_add_constant(before, w), NULL};
-    if (b->data) in[2] = hn_pass_add_constant(before, b);
+    if (biased) in[2] = hn_pass_add_constant(before, b);
+    if (!in[1] || (biased && !in[2])) return NULL;
     hn_node *node =
         hn_graph_add_node(before->graph, before, h->node->op, h->node->op_type, h->node->domain,
-                          h->node->version, in, b->data || in[2] ? 3 : 2, 1);
-    if (!in[1] || !node || !hn_node_copy_attrs(node, h->node)) return NULL;
+                          h->node->version, in, biased ? 3 : 2, 1);
+    if (!node || !hn_node_copy_attrs(node, h->node)) return NULL;
     node->name = h->node->name;
     node->compute = h->node->compute;
     if (h->gemm && in[2] && !hn_node_set_float(node, "beta", 1)) return NULL;
@@ -285,7 +287,6 @@ static hone_status scale_behind_moves(hone_error *err, hn_match *m, bool *out_do
         for (int64_t j = 0; j < count; j++)
             hn_tensor_set_f64(&scaled, j, hn_tensor_get_f64(olds[i]->constant, j) * factor);
         news[i] = hn_pass_add_constant(product, &scaled);
-        hn_tensor_free(&scaled);
         if (!news[i]) HN_NOMEM(err, "folding into weights");
     }
     hn_node_set_input(product, 1, news[0]);

@@ -34,7 +34,6 @@ static hn_status fold_elems(hone_error *err, hn_pass_ctx *ctx, hn_value *out) {
     for (int i = 0; i < out->elem_count; i++)
         hn_tensor_set_i64(&tensor, i, out->elems[i]);
     hn_value *constant = hn_graph_add_constant(out->graph, "", &tensor);
-    hn_tensor_free(&tensor); // zeroed unless that failed
     if (!constant) HN_NOMEM(err, "folding");
     hn_pass_replace(ctx, out, constant);
     return HONE_OK;

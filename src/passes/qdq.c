@@ -125,7 +125,6 @@ static hone_status sink_pad(hone_error *err, hn_match *m, bool *out_done) {
     HN_TRY(hn_tensor_new(err, q.dtype, &(hn_shape){0}, &zero));
     hn_tensor_set_i64(&zero, 0, q.zero ? hn_tensor_get_i64(q.zero->constant, 0) : 0);
     hn_value *fill = hn_pass_add_constant(node, &zero);
-    hn_tensor_free(&zero);
     hn_value *in[] = {q.q, hn_in(node, 1), constant ? fill : NULL};
     hn_value *moved = fill ? copy_on(node, in, 3) : NULL;
     hn_value *real = moved ? dequantise_like(node, moved, dq) : NULL;

@@ -135,9 +135,7 @@ static hn_value *trim_weight(hn_node *at, hn_value *w, int rank) {
     hn_tensor cut = hn_tensor_ref(w->constant);
     memmove(cut.shape.dims, cut.shape.dims + lead, (size_t)rank * sizeof *cut.shape.dims);
     cut.shape.rank = rank;
-    hn_value *value = hn_pass_add_constant(at, &cut);
-    hn_tensor_free(&cut);
-    return value;
+    return hn_pass_add_constant(at, &cut);
 }
 
 // LayerNormalization or RMSNormalization of x with weight "g"; `reduces` are the match's

@@ -245,8 +245,43 @@ static void test_out_of_memory(void **state) {
     }
 }
 
+static void count_release(void *user) { ++*(int *)user; }
+
+// Whoever hands a tensor over has none left, also where there is no memory to keep it.
+static void test_tensors_are_taken_over(void **state) {
+    (void)state;
+    static const float data[4] = {1, 2, 3, 4};
+    int refused = 0;
+    for (int way = 0; way < 3; way++)
+        for (uint64_t nth = 0; nth < 20; nth++) {
+            hn_module *m = hn_module_new();
+            hn_type type = f32(4);
+            hn_value *x = hn_graph_add_input(m->main, "x", &type);
+            hn_node *n = hn_graph_add_node(m->main, NULL, 0, "Relu", "", 14, &x, 1, 1);
+            int released = 0;
+            hn_tensor t = {HN_F32, {1, {4}}, (void *)(uintptr_t)data, sizeof data,
+                           hn_buffer_wrap(data, sizeof data, count_release, &released)};
+            assert_non_null(t.buffer);
+            // An arena's block hides the failures of single pieces: fill it up, more each time.
+            for (uint64_t i = 0; i < nth / 2; i++)
+                assert_non_null(hn_arena_alloc(&m->arena, 500));
+            hn_alloc_fail_nth(nth % 2 + 1);
+            bool kept = way == 0   ? hn_module_add_tensor(m, &t) != NULL
+                        : way == 1 ? hn_graph_add_constant(m->main, "w", &t) != NULL
+                                   : hn_node_set_tensor(n, "value", &t);
+            hn_alloc_fail_nth(0);
+            refused += !kept;
+            assert_null(t.buffer);
+            if (kept) assert_int_equal(released, 0);
+            hn_module_free(m);
+            assert_int_equal(released, 1);
+        }
+    assert_true(refused >= 3);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_tensors_are_taken_over),
         cmocka_unit_test(test_edit),          cmocka_unit_test(test_inputs_and_attrs),
         cmocka_unit_test(test_subgraphs),     cmocka_unit_test(test_sort_cycle),
         cmocka_unit_test(test_clone),         cmocka_unit_test(test_verifier_finds),
