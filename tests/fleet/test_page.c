@@ -3,6 +3,7 @@
 // TEST-SERIAL: it times pages.
 // The exporter's page: numbers, labels, formats, counters files, what is absent, and its time beside a hanging card.
 #include "support/test.h"
+#include "support/slow.h"
 #include <ctype.h>
 #include <dlfcn.h>
 #include <unistd.h>
@@ -410,10 +411,7 @@ static void test_time(void **state) {
                   g_hanging.text.length, (double)cpu[50] * 1e-6, (double)cpu[100] * 1e-6, (double)wall[50] * 1e-6,
                   (double)wall[100] * 1e-6);
     // Instrumented code is slower; a busy machine shows in wall time only.
-    int64_t limit_ns = 5000000;
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    limit_ns *= 10;
-#endif
+    int64_t limit_ns = 5000000 * TEST_SLOW;
     assert_true(cpu[95] < limit_ns && wall[50] < limit_ns);
     assert_int_equal(series(page, "DCGM_FI_DEV_GPU_TEMP", "gpu=\"5\""), 0);
     assert_int_equal(series(page, "DCGM_FI_DEV_GPU_TEMP", "gpu=\"4\""), 1);

@@ -6,12 +6,7 @@
 #include "support/test.h"
 #include <dirent.h>
 #include "place/place.h"
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SLOW 20
-#else
-#define SLOW 1
-#endif
+#include "support/slow.h"
 
 // ---- the plain search -------------------------------------------------------------------------
 
@@ -223,7 +218,7 @@ static void test_fixtures(void **state) {
     (void)state;
     char path[1024];
     snprintf(path, sizeof path, "%s/tests/place/topo", getenv("HONE_SOURCE_DIR"));
-    on_folder(path, SLOW > 1 ? 5 : 8);
+    on_folder(path, TEST_SLOW > 1 ? 5 : 8);
 }
 
 static uint64_t g_seed;
@@ -263,7 +258,7 @@ static void random_machine(hn_place_machine *m, int gpus, int nics) {
 
 static void test_random(void **state) {
     (void)state;
-    for (int round = 0; round < (SLOW > 1 ? 20 : 120); round++) {
+    for (int round = 0; round < (TEST_SLOW > 1 ? 20 : 120); round++) {
         hn_place_machine m = {0};
         g_seed = 77u + (unsigned)round;
         random_machine(&m, 2 + (int)draw(6), (int)draw(5));
@@ -319,8 +314,8 @@ static void test_time(void **state) {
     }
     print_message("slowest: %.3f ms on 8 cards, %.3f ms (a job of %d) on 16 cards with 36 adapters\n", worst8,
                   worst16, at16);
-    assert_true(worst8 < 1.0 * 3 * SLOW);
-    assert_true(worst16 < 10.0 * 3 * SLOW);
+    assert_true(worst8 < 1.0 * 3 * TEST_SLOW);
+    assert_true(worst16 < 10.0 * 3 * TEST_SLOW);
 }
 
 // A machine with 40 cards in islands of 8: the budget ends the search, the answer is still an island.
