@@ -50,7 +50,7 @@ static void add_folder(search *s, bool searched, const char *fmt, ...) {
     for (int i = 0; i < s->folder_count; i++)
         if (strcmp(s->folders[i].path, real) == 0) return;
     folder *f = &s->folders[s->folder_count++];
-    snprintf(f->path, sizeof f->path, "%s", real);
+    memcpy(f->path, real, strlen(real) + 1);
     f->searched = searched;
 }
 
@@ -126,7 +126,7 @@ static void add_lib(search *s, const struct family *family, const folder *from, 
     size_t length = strspn(digits, "0123456789.");
     snprintf(lib.version, sizeof lib.version, "%.*s", (int)(length < 31 ? length : 31), digits);
     if (!lib.version[0] || strlen(real) >= sizeof lib.path || s->doctor->libs.count >= LIBS_MAX) return;
-    snprintf(lib.path, sizeof lib.path, "%s", real);
+    memcpy(lib.path, real, strlen(real) + 1);
     for (size_t i = 0; i < s->doctor->libs.count; i++)
         if (strcmp(s->doctor->libs.data[i].path, lib.path) == 0) return; // another link to it
     lib.used = from->searched;
