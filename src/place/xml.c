@@ -7,12 +7,15 @@
 
 #define DEPTH_MAX 256
 #define LINKS_MAX 1024
+// What the JSON reader and the text reader take: no model is made that they would refuse.
+#define INDEX_MAX   9999
+#define NVLINKS_MAX 36
 
 typedef struct nvlink {
     int gpu;            // position
-    const char *target; // bus id of the other end
+    const char *target; // bus id of the other end; NULL where a damaged element names none
     const char *class;  // its PCI class, NULL if not given
-    int count;
+    int count;          // HN_PLACE_UNKNOWN: damaged
 } nvlink;
 
 typedef struct xml_reader {
@@ -24,7 +27,7 @@ typedef struct xml_reader {
     bool nccl;
     int stack[DEPTH_MAX]; // tree node of each open element
     int depth;
-    int switches; // elements of the document, against runaway files
+    bool any_object; // hwloc: the document describes something
     // NCCL: the pci element whose <gpu> or <nic> is open
     const char *pci;
     int pcie_generation, pcie_width;
@@ -41,6 +44,12 @@ static void fail(xml_reader *r, hone_status status, const char *text) {
     XML_StopParser(r->parser, XML_FALSE);
 }
 
+// A value was lost: the rest is read on.
+static void damage(xml_reader *r, const char *text) {
+    hn_place_machine_damage(r->machine, "line %lu: %s", (unsigned long)XML_GetCurrentLineNumber(r->parser), text);
+    r->machine->complete = false;
+}
+
 static const char *attr(const XML_Char **attrs, const char *name) {
     for (; attrs[0]; attrs += 2)
         if (strcmp(attrs[0], name) == 0) return attrs[1];
@@ -53,6 +62,15 @@ static int attr_int(const XML_Char **attrs, const char *name) {
     if (!text || !hn_parse_i64((hn_slice){text, strlen(text)}, &value) || value < 0 || value > 1 << 24)
         return HN_PLACE_UNKNOWN;
     return (int)value;
+}
+
+// The number of a NUMA node; -1 is how NCCL and the kernel write that there is none.
+static int attr_node(xml_reader *r, const XML_Char **attrs, const char *name) {
+    const char *text = attr(attrs, name);
+    int value = attr_int(attrs, name);
+    if (!text || strcmp(text, "-1") == 0 || (value >= 0 && value < HN_PLACE_CPUS_MAX)) return value;
+    damage(r, "the number of a NUMA node cannot be read: unknown");
+    return HN_PLACE_UNKNOWN;
 }
 
 static const char *keep(xml_reader *r, const char *text) {
@@ -96,7 +114,8 @@ static int add_nic(xml_reader *r, int parent, const char *name, const char *pci)
     return node;
 }
 
-// Hexadecimal words with commas, the lowest last: NCCL's affinity, and hwloc's cpuset with 0x.
+// Hexadecimal words with commas, the lowest last: NCCL's affinity, and hwloc's cpuset with 0x. An
+// empty set is read too: nodes of memory alone have it.
 static bool parse_mask(const char *text, hn_place_cpuset *out) {
     hn_place_cpuset set = {{0}};
     size_t length = strlen(text);
@@ -115,25 +134,32 @@ static bool parse_mask(const char *text, hn_place_cpuset *out) {
                                                : -1;
             if (digit < 0) return false;
             for (int k = 0; k < 4; k++)
-                if (digit >> k & 1) hn_place_cpuset_add(&set, word_bit + k);
+                if (digit >> k & 1) {
+                    if (word_bit + k >= HN_PLACE_CPUS_MAX) return false;
+                    hn_place_cpuset_add(&set, word_bit + k);
+                }
             word_bit += 4;
         }
         bit += 32;
         length = start ? start - 1 : 0;
     }
-    if (hn_place_cpuset_empty(&set)) return false;
     *out = set;
     return true;
+}
+
+static void take_mask(xml_reader *r, const char *text, hn_place_numa *node) {
+    if (!text) return;
+    if (!*text || !parse_mask(text, &node->cpus)) damage(r, "the CPUs of a NUMA node cannot be read: unknown");
+    node->cpus_known = !hn_place_cpuset_empty(&node->cpus);
 }
 
 // ---- NCCL -------------------------------------------------------------------------------------
 
 static int nccl_cpu(xml_reader *r, const XML_Char **attrs) {
     int node = add(r, 0, HN_TREE_NUMA, NULL);
-    const char *mask = attr(attrs, "affinity");
-    r->tree.nodes.data[node].numa = attr_int(attrs, "numaid");
-    hn_place_numa made = {.node = attr_int(attrs, "numaid"), .memory_bytes = HN_PLACE_UNKNOWN};
-    made.cpus_known = mask && parse_mask(mask, &made.cpus);
+    hn_place_numa made = {.node = attr_node(r, attrs, "numaid"), .memory_bytes = HN_PLACE_UNKNOWN};
+    r->tree.nodes.data[node].numa = made.node;
+    take_mask(r, attr(attrs, "affinity"), &made);
     if (made.node >= 0 && r->machine->nodes.count < 1024 && !hn_vec_push(&r->machine->nodes, made))
         fail(r, HONE_ERR_NOMEM, "out of memory");
     return node;
@@ -141,11 +167,16 @@ static int nccl_cpu(xml_reader *r, const XML_Char **attrs) {
 
 static int nccl_gpu(xml_reader *r, int parent, const XML_Char **attrs) {
     int index = attr_int(attrs, "dev"), sm = attr_int(attrs, "sm");
-    int node = add_gpu(r, parent, index < 0 ? (int)r->machine->gpus.count : index, r->pci);
+    if (index < 0 || index > INDEX_MAX) {
+        damage(r, "the number (dev) of a card cannot be read: it is counted");
+        index = (int)r->machine->gpus.count;
+    }
+    int node = add_gpu(r, parent, index, r->pci);
     r->gpu = r->tree.nodes.data[node].device;
     if (r->gpu < 0) return node;
     r->machine->gpus.data[r->gpu].pcie_generation = r->pcie_generation;
-    r->machine->gpus.data[r->gpu].pcie_width = r->pcie_width > 0 ? r->pcie_width : HN_PLACE_UNKNOWN;
+    r->machine->gpus.data[r->gpu].pcie_width =
+        r->pcie_width > 0 && r->pcie_width <= 32 ? r->pcie_width : HN_PLACE_UNKNOWN;
     if (sm > 0 && sm < 1000) {
         r->machine->gpus.data[r->gpu].compute_major = sm / 10;
         r->machine->gpus.data[r->gpu].compute_minor = sm % 10;
@@ -156,7 +187,14 @@ static int nccl_gpu(xml_reader *r, int parent, const XML_Char **attrs) {
 static void nccl_link(xml_reader *r, const XML_Char **attrs) {
     nvlink link = {r->gpu, keep(r, attr(attrs, "target")), keep(r, attr(attrs, "tclass")),
                    attr_int(attrs, "count")};
-    if (r->gpu < 0 || !link.target || link.count < 1 || link.count > 36) return;
+    if (r->gpu < 0) return;
+    if (!link.target || link.count < 1 || link.count > NVLINKS_MAX) {
+        char text[128];
+        snprintf(text, sizeof text, "an nvlink of GPU%d has no target or no count from 1 to %d: that path is unknown",
+                 r->machine->gpus.data[r->gpu].index, NVLINKS_MAX);
+        damage(r, text);
+        link.count = HN_PLACE_UNKNOWN;
+    }
     if (r->links.count >= LINKS_MAX) fail(r, HONE_ERR_LIMIT, "too many nvlink elements");
     else if (!hn_vec_push(&r->links, link)) fail(r, HONE_ERR_NOMEM, "out of memory");
 }
@@ -191,17 +229,44 @@ static bool same_bus(const char *a, const char *b) {
     return x && y && strcasecmp(x, y) == 0 && strtoul(a, NULL, 16) == strtoul(b, NULL, 16);
 }
 
+static bool to_a_switch(const nvlink *link) {
+    return link->class && strncmp(link->class, "0x0680", 6) == 0;
+}
+
+// Cells of a card whose count of links is lost: the tree's PCIe path would be a wrong answer.
+static void forget_paths(hn_place_machine *m, int gpu, const char *target) {
+    for (int b = 0; b < (int)m->gpus.count; b++) {
+        if (b == gpu || (target && (!m->gpus.data[b].pci || !same_bus(m->gpus.data[b].pci, target)))) continue;
+        m->matrix[gpu * m->device_count + b] = m->matrix[b * m->device_count + gpu] = (hn_place_link){HN_LINK_UNKNOWN, 0};
+    }
+}
+
 // Direct links are cells at once; links to a switch (class 0x0680) join every pair of its cards with
 // the smaller of the two counts.
 static void nccl_apply_links(xml_reader *r) {
     hn_place_machine *m = r->machine;
     int to_switch[HN_PLACE_GPUS_MAX] = {0};
+    bool lost[HN_PLACE_GPUS_MAX] = {false};
     for (size_t i = 0; i < r->links.count; i++) {
         const nvlink *link = &r->links.data[i];
-        if (link->class && strncmp(link->class, "0x0680", 6) == 0) {
+        if (link->count == HN_PLACE_UNKNOWN) {
+            lost[link->gpu] |= to_a_switch(link);
+            forget_paths(m, link->gpu, to_a_switch(link) ? NULL : link->target);
+        } else if (to_a_switch(link)) {
             to_switch[link->gpu] += link->count;
-            continue;
         }
+    }
+    for (int a = 0; a < (int)m->gpus.count; a++) {
+        if (to_switch[a] <= NVLINKS_MAX) continue;
+        hn_place_machine_damage(m, "GPU%d has %d links to switches, more than %d: its paths are unknown",
+                                m->gpus.data[a].index, to_switch[a], NVLINKS_MAX);
+        m->complete = false;
+        lost[a] = true;
+        forget_paths(m, a, NULL);
+    }
+    for (size_t i = 0; i < r->links.count; i++) {
+        const nvlink *link = &r->links.data[i];
+        if (link->count == HN_PLACE_UNKNOWN || to_a_switch(link)) continue;
         for (int b = 0; b < (int)m->gpus.count; b++) {
             if (b == link->gpu || !m->gpus.data[b].pci || !same_bus(m->gpus.data[b].pci, link->target))
                 continue;
@@ -212,7 +277,7 @@ static void nccl_apply_links(xml_reader *r) {
     for (int a = 0; a < (int)m->gpus.count; a++)
         for (int b = 0; b < (int)m->gpus.count; b++) {
             int count = to_switch[a] < to_switch[b] ? to_switch[a] : to_switch[b];
-            if (a != b && count > 0 && count <= 36)
+            if (a != b && count > 0 && !lost[a] && !lost[b])
                 m->matrix[a * m->device_count + b] = (hn_place_link){HN_LINK_NVLINK, (uint8_t)count};
         }
 }
@@ -227,11 +292,11 @@ static bool is_type(const XML_Char **attrs, const char *type) {
 static hn_place_tree_node *node_at(xml_reader *r, int at) { return &r->tree.nodes.data[at]; }
 
 static void hwloc_numa(xml_reader *r, const XML_Char **attrs, int parent) {
-    int number = attr_int(attrs, "os_index");
-    const char *mask = attr(attrs, "cpuset"), *bytes = attr(attrs, "local_memory");
+    int number = attr_node(r, attrs, "os_index");
+    const char *bytes = attr(attrs, "local_memory");
     int64_t memory;
     hn_place_numa made = {.node = number, .memory_bytes = HN_PLACE_UNKNOWN};
-    made.cpus_known = mask && parse_mask(mask, &made.cpus);
+    take_mask(r, attr(attrs, "cpuset"), &made);
     if (bytes && hn_parse_i64((hn_slice){bytes, strlen(bytes)}, &memory) && memory > 0)
         made.memory_bytes = memory;
     if (number >= 0 && r->machine->nodes.count < 1024 && !hn_vec_push(&r->machine->nodes, made))
@@ -255,6 +320,7 @@ static int hwloc_pci(xml_reader *r, const XML_Char **attrs, int parent) {
 
 static int hwloc_element(xml_reader *r, const char *name, const XML_Char **attrs, int parent) {
     if (strcmp(name, "object") != 0) return parent;
+    r->any_object = true;
     if (is_type(attrs, "Package") || is_type(attrs, "Socket") || is_type(attrs, "Group") ||
         is_type(attrs, "Die"))
         return add(r, parent, HN_TREE_NUMA, NULL);
@@ -322,6 +388,7 @@ static hn_status parse(xml_reader *r, hn_slice text) {
     if (hn_place_tree_add(&r->tree, -1, HN_TREE_MACHINE, NULL) < 0) HN_NOMEM(r->err, "topology XML");
     if (text.length > INT32_MAX)
         HN_FAIL(r->err, HONE_ERR_LIMIT, "the XML has %zu bytes", text.length);
+    r->machine->complete = true; // until a value is lost
     XML_SetUserData(r->parser, r);
     XML_SetElementHandler(r->parser, on_start, on_end);
     XML_SetEntityDeclHandler(r->parser, on_entity);
@@ -331,6 +398,11 @@ static hn_status parse(xml_reader *r, hn_slice text) {
         HN_FAIL(r->err, HONE_ERR_FORMAT, "the XML is broken in line %lu: %s",
                 (unsigned long)XML_GetCurrentLineNumber(r->parser),
                 XML_ErrorString(XML_GetErrorCode(r->parser)));
+    if (!r->nccl && !r->any_object) HN_FAIL(r->err, HONE_ERR_FORMAT, "the hwloc XML holds no machine");
+    // As in a header of nvidia-smi that names a card twice: nobody can say which of them is meant.
+    for (size_t g = 0; g < r->machine->gpus.count; g++)
+        if (hn_place_gpu_find(r->machine, r->machine->gpus.data[g].index) != (int)g)
+            HN_FAIL(r->err, HONE_ERR_FORMAT, "two cards of the XML are GPU%d", r->machine->gpus.data[g].index);
     if (r->machine->nodes.count == 1) {
         r->tree.one_node = true;
         r->tree.single_node = r->machine->nodes.data[0].node;
@@ -338,7 +410,6 @@ static hn_status parse(xml_reader *r, hn_slice text) {
     HN_TRY(hn_place_tree_apply(r->err, &r->tree, r->machine));
     if (r->nccl) nccl_apply_links(r);
     fill_cpus(r->machine);
-    r->machine->complete = true;
     return HONE_OK;
 }
 

@@ -158,6 +158,109 @@ static void test_hostile_xml(void **state) {
     hn_str_free(&many);
 }
 
+// What is written as JSON is read again, and says the same.
+static void expect_json_same(const hn_place_machine *m) {
+    hn_str text = {0}, before = {0}, after = {0};
+    hn_place_machine again = {0};
+    json_t *json = hn_place_machine_json(m);
+    hn_place_json_append(json, &text);
+    json_decref(json);
+    parse(hn_str_get(&text), &again);
+    cells_of(m, &before);
+    cells_of(&again, &after);
+    assert_string_equal(hn_str_get(&before), hn_str_get(&after));
+    assert_int_equal(m->complete, again.complete);
+    assert_int_equal(m->damage.count, again.damage.count);
+    hn_str_free(&text), hn_str_free(&before), hn_str_free(&after);
+    hn_place_machine_free(&again);
+}
+
+#define DIRECT(bus, n) "<nvlink target=\"" bus "\" count=\"" n "\" tclass=\"0x030200\"/>"
+#define TWO_CARDS(a, b)                                                                                \
+    "<system version=\"1\"><cpu numaid=\"0\" affinity=\"ff\"><pci busid=\"0000:10:00.0\" class=\"0x060400\">" \
+    NCCL_GPU("0000:11:00.0", "0", a) NCCL_GPU("0000:12:00.0", "1", b) "</pci></cpu></system>"
+
+// A count that no card has is no PCIe path: the cell is unknown, and told.
+static void test_nvlink_counts(void **state) {
+    (void)state;
+    static const struct {
+        const char *xml, *cells;
+        size_t damage;
+    } k_rows[] = {
+        {TWO_CARDS(DIRECT("0000:12:00.0", "36"), DIRECT("0000:11:00.0", "36")), "X NV36 / NV36 X", 0},
+        {TWO_CARDS(DIRECT("0000:12:00.0", "-8"), ""), "X ? / ? X", 1},
+        {TWO_CARDS(DIRECT("0000:12:00.0", "99999"), "\n" DIRECT("0000:11:00.0", "0")), "X ? / ? X", 2},
+        {TWO_CARDS(DIRECT("0000:12:00.0", "37"), DIRECT("0000:11:00.0", "4")), "X ? / NV4 X", 1},
+        {TWO_CARDS(DIRECT("0000:99:00.0", "x"), ""), "X PIX / PIX X", 1},
+        {TWO_CARDS("<nvlink count=\"4\"/>", ""), "X ? / ? X", 1},
+        {TWO_CARDS("<nvlink target=\"0000:12:00.0\"/>", ""), "X ? / ? X", 1},
+        {TWO_CARDS(SWITCHED("12"), SWITCHED("12")), "X NV12 / NV12 X", 0},
+        {TWO_CARDS(SWITCHED("-8"), SWITCHED("8")), "X ? / ? X", 1},
+        {TWO_CARDS(SWITCHED("4") SWITCHED("99999"), SWITCHED("8")), "X ? / ? X", 1},
+        {TWO_CARDS(SWITCHED("30") SWITCHED("30"), SWITCHED("8")), "X ? / ? X", 1},
+        {TWO_CARDS("", ""), "X PIX / PIX X", 0},
+    };
+    for (size_t i = 0; i < HN_COUNT_OF(k_rows); i++) {
+        hn_place_machine m = {0};
+        parse(k_rows[i].xml, &m);
+        expect_cells(&m, k_rows[i].cells);
+        assert_int_equal(m.damage.count, k_rows[i].damage);
+        assert_int_equal(m.complete, k_rows[i].damage == 0);
+        expect_json_same(&m);
+        hn_place_machine_free(&m);
+    }
+}
+
+// Values that cannot be read are unknown and told; what nobody can tell apart is refused.
+static void test_damaged_xml(void **state) {
+    (void)state;
+    static const struct {
+        const char *xml, *says; // says NULL: whole
+        bool cpus_known;
+    } k_rows[] = {
+#define CARD_ON(cpu) "<system version=\"1\"><cpu " cpu ">" NCCL_GPU("0000:11:00.0", "0", "") "</cpu></system>"
+#define NODE_OF(at)                                                                                    \
+    "<topology><object type=\"Machine\"><object type=\"NUMANode\" " at "/>" HOST HWLOC_GPU("0000:01:00.0") \
+    "</object></object></topology>"
+        {CARD_ON("numaid=\"0\" affinity=\"0000ffff,00000000\""), NULL, true},
+        {CARD_ON("numaid=\"0\" affinity=\"zzzz\""), "the CPUs of a NUMA node", false},
+        {CARD_ON("numaid=\"0\" affinity=\"\""), "the CPUs of a NUMA node", false},
+        {CARD_ON("numaid=\"0\" affinity=\"-1\""), "the CPUs of a NUMA node", false},
+        {CARD_ON("numaid=\"0\" affinity=\"00000000\""), NULL, false},
+        {CARD_ON("numaid=\"0\""), NULL, false},
+        {CARD_ON("numaid=\"-1\" affinity=\"ff\""), NULL, false},
+        {CARD_ON("numaid=\"99999\" affinity=\"ff\""), "the number of a NUMA node", false},
+        {NODE_OF("os_index=\"0\" cpuset=\"0xff\""), NULL, true},
+        {NODE_OF("os_index=\"0\" cpuset=\"0x0\""), NULL, false},
+        {NODE_OF("os_index=\"0\" cpuset=\"0xyy\""), "the CPUs of a NUMA node", false},
+        {"<system version=\"1\"><cpu numaid=\"0\" affinity=\"ff\">" NCCL_GPU("0000:11:00.0", "70000", "")
+         "</cpu></system>", "the number (dev) of a card", true},
+    };
+    for (size_t i = 0; i < HN_COUNT_OF(k_rows); i++) {
+        hn_place_machine m = {0};
+        parse(k_rows[i].xml, &m);
+        assert_int_equal(m.complete, k_rows[i].says == NULL);
+        assert_int_equal(m.damage.count, k_rows[i].says != NULL);
+        if (k_rows[i].says) assert_non_null(strstr(m.damage.data[0], k_rows[i].says));
+        assert_int_equal(m.gpus.data[0].cpus_known, k_rows[i].cpus_known);
+        expect_json_same(&m);
+        hn_place_machine_free(&m);
+    }
+    static const char *const k_refused[][2] = {
+        {"<system version=\"1\"><cpu numaid=\"0\">" NCCL_GPU("0000:11:00.0", "0", "")
+         NCCL_GPU("0000:12:00.0", "0", "") "</cpu></system>", "two cards of the XML are GPU0"},
+        {"<topology/>", "holds no machine"},
+        {"<topology version=\"2.0\"></topology>", "holds no machine"},
+    };
+    for (size_t i = 0; i < HN_COUNT_OF(k_refused); i++) {
+        hone_error err = {0};
+        hn_place_machine m = {0};
+        const char *xml = k_refused[i][0];
+        assert_int_equal(hn_place_machine_parse(&err, "x", (hn_slice){xml, strlen(xml)}, &m), HONE_ERR_FORMAT);
+        assert_non_null(strstr(err.text, k_refused[i][1]));
+    }
+}
+
 // ---- sysfs ------------------------------------------------------------------------------------
 
 static char g_root[] = "/tmp/hone-topo-XXXXXX";
@@ -351,6 +454,7 @@ int main(void) {
         cmocka_unit_test(test_nccl_switched), cmocka_unit_test(test_nccl_direct), cmocka_unit_test(test_hwloc_two),
         cmocka_unit_test(test_hwloc_one),     cmocka_unit_test(test_hostile_xml), cmocka_unit_test(test_sysfs),
         cmocka_unit_test(test_sysfs_without_paths),
+        cmocka_unit_test(test_nvlink_counts), cmocka_unit_test(test_damaged_xml),
         cmocka_unit_test(test_driver),        cmocka_unit_test(test_picture),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
