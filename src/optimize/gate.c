@@ -161,13 +161,13 @@ hn_status hn_gate_accuracy(hone_error *err, hn_gate *gate, hn_session *session, 
 }
 
 bool hn_gate_accepts(const hn_budget *budget, const hn_accuracy *baseline,
-                     const hn_accuracy *candidate, bool lossless, char *why, size_t why_size) {
+                     const hn_accuracy *candidate, const hn_accuracy *exact_from, char *why, size_t why_size) {
     why[0] = '\0';
     if (candidate->nan) {
         snprintf(why, why_size, "%lld NaN where the model had none", (long long)candidate->nan);
-    } else if (lossless) {
-        // Rewrites may round differently, nothing more.
-        if (candidate->cosine < 0.99999)
+    } else if (exact_from) {
+        // Rewrites may round differently, nothing more; what was lost before is not theirs.
+        if (candidate->cosine < exact_from->cosine - 1e-5)
             snprintf(why, why_size, "outputs differ (cosine %.7f) though the rewrite is exact",
                      candidate->cosine);
     } else if (!isnan(candidate->metric)) {

@@ -225,7 +225,7 @@ static hn_status judge(hone_error *err, hn_optimizer *o, const hn_strategy *stra
     char why[200];
     HN_TRY(hn_gate_accuracy(err, &o->gate, session, HN_SPLIT_GATE, 0, &v->accuracy));
     if (!hn_gate_accepts(&o->gate.budget, &o->result->baseline.accuracy, &v->accuracy,
-                         !strategy->lossy, why, sizeof why)) {
+                         strategy->lossy ? NULL : &o->current_accuracy, why, sizeof why)) {
         snprintf(v->reason, sizeof v->reason, "accuracy: %s", why);
         o->has_given = false;
         return HONE_OK;
@@ -244,11 +244,12 @@ static hn_status judge(hone_error *err, hn_optimizer *o, const hn_strategy *stra
     return HONE_OK;
 }
 
-static void adopt(hn_optimizer *o, hn_module *module, hn_session *session) {
+static void adopt(hn_optimizer *o, hn_module *module, hn_session *session, const hn_accuracy *accuracy) {
     hn_session_free(o->current_session);
     hn_module_free(o->current);
     o->current = module;
     o->current_session = session;
+    o->current_accuracy = *accuracy;
 }
 
 static void force(const hn_optimizer *o, const hn_strategy *strategy, hn_verdict *v) {
@@ -319,7 +320,7 @@ static hn_status try_strategy(hone_error *err, hn_optimizer *o, const hn_strateg
     if (status == HONE_OK && keep) {
         json_array_append_new(
             o->decisions, json_pack("{s:s,s:O}", "strategy", strategy->name, "decision", decision));
-        adopt(o, candidate, session);
+        adopt(o, candidate, session, &v->accuracy);
     } else {
         hn_session_free(session);
         hn_module_free(candidate);

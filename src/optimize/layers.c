@@ -79,7 +79,7 @@ bool hn_layers_fit(const hn_layer_search *s, const hn_accuracy *a) {
     budget.max_drop *= HEADROOM;
     budget.min_agreement = 1 - (1 - budget.min_agreement) * HEADROOM;
     budget.min_cosine = 1 - (1 - budget.min_cosine) * HEADROOM;
-    return hn_gate_accepts(&budget, &s->o->result->baseline.accuracy, a, false, why,
+    return hn_gate_accepts(&budget, &s->o->result->baseline.accuracy, a, NULL, why,
                            sizeof why);
 }
 

@@ -96,6 +96,7 @@ static hn_status run(hone_error *err, hn_optimizer *o) {
     o->current = hn_module_clone(o->original, NULL);
     if (!o->current) HN_NOMEM(err, "optimising");
     HN_TRY(hn_gate_session(err, &o->gate, o->current, &o->current_session));
+    o->current_accuracy = r->baseline.accuracy;
     HN_TRY(hn_optimizer_try_all(err, o));
     if (!o->recheck) HN_TRY(hn_optimizer_write(err, o));
     if (options->details) HN_TRY(hn_optimizer_steps(err, o));

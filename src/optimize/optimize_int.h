@@ -39,9 +39,10 @@ hn_status hn_gate_start_pair(hone_error *err, hn_gate *gate, const hn_module *a,
 int64_t hn_gate_rows(const hn_gate *gate); // of one call
 hn_status hn_gate_session(hone_error *err, const hn_gate *gate, const hn_module *module,
                           hn_session **out_session);
-// Does the accuracy fit the budget? If not, says why. Pure.
+// Does the accuracy fit the budget? If not, says why. `exact_from`: the accuracy of the model that an
+// exact rewrite was made from; NULL where the rewrite may lose some. Pure.
 bool hn_gate_accepts(const hn_budget *budget, const hn_accuracy *baseline,
-                     const hn_accuracy *candidate, bool lossless, char *why, size_t why_size);
+                     const hn_accuracy *candidate, const hn_accuracy *exact_from, char *why, size_t why_size);
 
 // ---- calibrate.c --------------------------------------------------------------------------------
 #define HN_HISTOGRAM_BINS 2048
@@ -106,6 +107,7 @@ typedef struct hn_optimizer {
     hn_backend *backend;
     hn_module *original, *current; // owned; current is the best so far
     hn_session *current_session;   // owned
+    hn_accuracy current_accuracy;  // against the original
     json_t *replay;                // decisions to follow, NULL: none
     bool recheck;                  // the decisions are followed, but measured and judged again
     json_t *decisions;             // array being built

@@ -231,7 +231,7 @@ static hn_status confirm(hone_error *err, hn_optimizer *o, const char *path) {
         status = hn_gate_accuracy(err, &o->gate, session, HN_SPLIT_GATE, 0, &r->result.accuracy);
     if (status == HONE_OK && !o->options->force &&
         (o->gate.dataset || !o->replay) && // made inputs judge no INT8
-        !hn_gate_accepts(&o->gate.budget, &r->baseline.accuracy, &r->result.accuracy, false, why,
+        !hn_gate_accepts(&o->gate.budget, &r->baseline.accuracy, &r->result.accuracy, NULL, why,
                          sizeof why))
         status = HN_SET(err, HONE_ERR_INTERNAL, "the written model does not pass again: %s", why);
     if (status == HONE_OK)

@@ -14,7 +14,7 @@ static hn_accuracy good(void) {
 static bool accepts(const hn_accuracy *a, double baseline_metric, bool lossless, char *why) {
     hn_accuracy base = good();
     base.metric = baseline_metric;
-    return hn_gate_accepts(&k_budget, &base, a, lossless, why, 160);
+    return hn_gate_accepts(&k_budget, &base, a, lossless ? &base : NULL, why, 160);
 }
 
 static void the_budget_decides(void **state) {
@@ -38,6 +38,12 @@ static void the_budget_decides(void **state) {
     assert_true(accepts(&a, NAN, false, why));
     // Exact rewrites have no budget; NaN passes nowhere.
     assert_false(accepts(&a, NAN, true, why));
+    // What an earlier step has lost does not refuse an exact one after it.
+    hn_accuracy original = good(), int8 = good();
+    int8.cosine = a.cosine + 1e-6;
+    assert_true(hn_gate_accepts(&k_budget, &original, &a, &int8, why, sizeof why));
+    int8.cosine = a.cosine + 1e-4;
+    assert_false(hn_gate_accepts(&k_budget, &original, &a, &int8, why, sizeof why));
     a = good();
     a.nan = 1;
     assert_false(accepts(&a, NAN, false, why));
