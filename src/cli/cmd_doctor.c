@@ -4,7 +4,12 @@
 #include "backends/cpu/ceilings.h"
 #include "place/p2p.h"
 #include "probe/doctor.h"
+#include <float.h>
 #include <stdio.h>
+
+// Not given: values that nobody asks for.
+#define NO_MIB     INT64_MIN
+#define NO_TIMEOUT (-DBL_MAX)
 
 typedef struct p2p_request {
     const char *topo;
@@ -22,7 +27,8 @@ static hone_status test_p2p(hone_error *err, const p2p_request *request, int *ou
     if (request->topo) HN_TRY(hn_place_machine_read(err, request->topo, &machine));
     // The links are for comparing: without them the copies still tell.
     bool known = request->topo || hn_place_machine_live(&ignored, &machine) == HONE_OK;
-    hn_p2p_options options = {.bytes = request->mib << 20, .timeout_s = request->timeout_s};
+    hn_p2p_options options = {.bytes = request->mib << 20, .timeout_s = request->timeout_s,
+                              .topology_given = request->topo != NULL};
     hn_p2p_report report;
     hn_str text = {0};
     hone_status status = hn_p2p_run(err, &options, known ? &machine : NULL, &report);
@@ -42,7 +48,7 @@ static hone_status test_p2p(hone_error *err, const p2p_request *request, int *ou
 hone_status hn_cmd_doctor(hone_error *err, int argc, char **argv, int *out_exit) {
     const char *source = "";
     bool json = false, quick = false, config = false, slurm = false, p2p = false;
-    p2p_request peer = {.mib = 64, .timeout_s = 20};
+    p2p_request peer = {.mib = NO_MIB, .timeout_s = NO_TIMEOUT};
     const hn_option options[] = {
         {"source", "SOURCE", HN_OPT_STR, &source, "where the cards' readings come from: auto, nvml, dcgm, replay:FILE, text:FILE"},
         {"json", NULL, HN_OPT_FLAG, &json, "as JSON"},
@@ -64,8 +70,12 @@ hone_status hn_cmd_doctor(hone_error *err, int argc, char **argv, int *out_exit)
     if (slurm) HN_FAIL(err, HONE_ERR_USAGE, "--slurm goes first: hone doctor --slurm [options of hone slurm check]");
     if (p2p) {
         peer.json = json;
+        if (peer.mib == NO_MIB) peer.mib = 64;
+        if (peer.timeout_s == NO_TIMEOUT) peer.timeout_s = 20;
         return test_p2p(err, &peer, out_exit);
     }
+    const char *alone = peer.mib != NO_MIB ? "mib" : peer.timeout_s != NO_TIMEOUT ? "timeout" : peer.topo ? "topo" : NULL;
+    if (alone) HN_FAIL(err, HONE_ERR_USAGE, "--%s belongs to --p2p: hone doctor --p2p --%s ...", alone, alone);
     hn_str text = {0};
     if (config) {
         hn_config_dump(&text);

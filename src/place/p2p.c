@@ -143,6 +143,15 @@ static void judge(const hn_place_machine *machine, hn_p2p_report *report, hn_p2p
     report->fault |= pair->verdict > HN_P2P_NO_ACCESS || (pair->verdict == HN_P2P_NO_ACCESS && nvlink);
 }
 
+static void note_strangers(const hn_place_machine *machine, hn_p2p_report *report) {
+    int strangers = 0;
+    for (size_t i = 0; i < report->cards.count; i++) strangers += find_card(machine, report, (int)i) < 0;
+    if (strangers)
+        report->note = hn_arena_printf(&report->arena, "The topology given names %zu cards, this machine has %zu: the "
+                                       "links of %d of them are unknown.", machine->gpus.count, report->cards.count,
+                                       strangers);
+}
+
 static hn_p2p_pair pair_of(const hn_p2p_record *r) {
     return (hn_p2p_pair){.from = r->a, .to = r->b, .access = r->access, .gbs = r->gbs, .both_gbs = r->both_gbs,
                          .wrong = r->wrong, .first_wrong = r->first_wrong, .result = r->result,
@@ -230,6 +239,7 @@ hn_status hn_p2p_run(hone_error *err, const hn_p2p_options *options, const hn_pl
             p->back_gbs = q->gbs, q->back_gbs = p->gbs;
         }
     for (size_t i = 0; i < report.pairs.count; i++) judge(machine, &report, &report.pairs.data[i]);
+    if (o.topology_given && machine) note_strangers(machine, &report);
     *out_report = report;
     return HONE_OK;
 }
@@ -323,6 +333,7 @@ void hn_p2p_text(const hn_p2p_report *report, hn_str *out) {
     const char *text = advice(report);
     if (text) hn_str_printf(out, "\n%s\n", text);
     else hn_str_append(out, "\nEvery copy arrived as it was sent.\n");
+    if (report->note) hn_str_printf(out, "%s\n", report->note);
     if (report->left_behind)
         hn_str_append(out, "A process of this test hangs in the driver and could not be ended: the cards need a reset.\n");
 }
@@ -359,6 +370,7 @@ hn_status hn_p2p_json(hone_error *err, const hn_p2p_report *report, hn_str *out)
     json_object_set_new(root, "cards", cards);
     json_object_set_new(root, "pairs", pairs);
     json_object_set_new(root, "advice", text ? json_string(text) : json_null());
+    json_object_set_new(root, "note", report->note ? json_string(report->note) : json_null());
     hn_place_json_append(root, out);
     json_decref(root);
     if (out->failed) HN_NOMEM(err, "the report");

@@ -44,12 +44,14 @@ typedef struct hn_p2p_report {
     HN_VEC(hn_p2p_pair) pairs;
     int64_t bytes;      // of one copy
     bool fault;         // a pair is worse than HN_P2P_NO_ACCESS, or NVLink without access
+    const char *note;   // on the topology that was given, NULL if it fits
     bool left_behind;   // a process of ours hangs in the driver and cannot be ended
 } hn_p2p_report;
 
 typedef struct hn_p2p_options {
     int64_t bytes;    // of one copy; 0: 64 MiB
     double timeout_s; // of one step of a pair; 0: 20. Starting the driver may take six times as long
+    bool topology_given; // the machine is of a file: say so where cards are not in it
 } hn_p2p_options;
 
 // HONE_ERR_UNSUPPORTED without driver, or with less than two cards. `machine` may be NULL or of another

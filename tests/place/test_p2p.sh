@@ -21,8 +21,15 @@ run cards=3,gbs=20 0 --json --topo "$dir/topo.txt"
 is '.healthy and (.pairs | length == 6) and (.cards | length == 3) and .advice == null'
 is 'all(.pairs[]; .verdict == "ok" and .wrong_bytes == 0 and .gbs > 19.9 and .gbs < 20.1 and .both_ways_gbs > 19 and .peer_access)'
 is '.pairs[0].link == "PIX" and .pairs[0].ceiling_gbs == 24 and .pairs[1].link == "SYS"'
+is '.note == null'
 run cards=2 0
 grep -q 'Every copy arrived as it was sent' "$dir/out" || fail "no verdict in words"
+
+# A file of another machine is no comparison, and that is said once.
+run cards=2 0 --topo "$dir/topo.txt"
+[ "$(grep -c 'names 3 cards, this machine has 2: the links of 2' "$dir/out")" = 1 ] || fail "no note"
+run cards=2 0 --json --topo "$dir/topo.txt"
+is '(.note | test("names 3 cards")) and all(.pairs[]; .link == null)'
 
 # Bytes that stay old: 4096 of them, in one direction of one pair.
 run cards=3,corrupt=1-2 1 --json
@@ -73,5 +80,9 @@ run cards=2 4
 grep -q 'libcuda' "$dir/err" || fail "the missing driver is not named"
 for bad in "--mib 0" "--timeout 0" "--timeout nan"; do
     code=0; "$HONE" doctor --p2p $bad > /dev/null 2>&1 || code=$?; [ $code = 2 ] || fail "$bad: exit $code"
+done
+for alone in "--mib 8" "--timeout 3" "--topo $dir/topo.txt"; do
+    code=0; "$HONE" doctor --no_measure $alone > "$dir/out" 2> "$dir/err" || code=$?
+    [ $code = 2 ] && [ ! -s "$dir/out" ] && grep -q -- "${alone%% *} belongs to --p2p" "$dir/err" || fail "$alone alone: exit $code"
 done
 echo "peer-to-peer verdicts hold"

@@ -206,6 +206,9 @@ static void checks(void **state) {
         {"GresTypes=gpu\nNodeName=n0 Gres=gpu:2\n", "Name=gpu File=/dev/nvidia[0-1] Cores=0\n",
          "machine_more", true},
         {"GresTypes=gpu\nNodeName=n0\n", LINES("a800"), "gres_unused", true},
+        {"GresTypes=gpu\nNodeName=n0 Gres=gpu:99999999999\n", LINES("a800"), "node_count", false},
+        {"GresTypes=gpu\nNodeName=n0 Gres=gpu:a800:-4\n", LINES("a800"), "node_count", false},
+        {"GresTypes=gpu\nNodeName=n0 Gres=gpu:1080ti:4\n", LINES("a800"), "type_mismatch", false},
         {"GresTypes=gpu\nNodeName=n0 Gres=gpu:a800:4\n", LINES("a800"), "tres", true},
     };
     hn_place_machine machine;

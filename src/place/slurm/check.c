@@ -26,6 +26,7 @@ typedef struct checker {
     hn_slurm_check *check;
     hn_slurm_conf slurm, gres;
     bool have_gres, failed;
+    bool count_lost;           // a number of node_gres cannot be read
     const hn_slurm_line *node; // its NodeName line
     const char *node_gres;     // value of Gres=, from the line or the DEFAULT before it
     type_count types[TYPES_MAX];
@@ -100,6 +101,13 @@ static int64_t parse_count(hn_slice text) {
     return value * scale;
 }
 
+// "99999999999", "-3", "2M": meant as a number, and none that parse_count takes.
+static bool is_broken_count(hn_slice text) {
+    size_t at = text.length && text.data[0] == '-', from = at;
+    while (at < text.length && text.data[at] >= '0' && text.data[at] <= '9') at++;
+    return at > from && (at == text.length || (at + 1 == text.length && strchr("kKmMgGtTpP", text.data[at])));
+}
+
 // "gpu:a100:8(S:0-1),shard:32": the gpu parts into types.
 static void read_node_gres(checker *c, const char *text) {
     while (*text) {
@@ -113,7 +121,13 @@ static void read_node_gres(checker *c, const char *text) {
                 int64_t number = parse_count((hn_slice){at + 1, n});
                 if (number >= 0)
                     count = number;
-                else if (n < sizeof type)
+                else if (is_broken_count((hn_slice){at + 1, n})) {
+                    find(c, HN_SLURM_ERROR, "node_count",
+                         "slurm.conf gives node %s Gres=gpu with '%.*s', which is no number of cards", c->check->node,
+                         n < 40 ? (int)n : 40, at + 1);
+                    count = 0;
+                    c->count_lost = true;
+                } else if (n < sizeof type)
                     snprintf(type, sizeof type, "%.*s", (int)n, at + 1);
                 at += n + 1;
             }
@@ -282,7 +296,7 @@ static void compare_counts(checker *c) {
     if (configured && (!types || !strcasestr(types, "gpu")))
         find(c, HN_SLURM_ERROR, "grestypes",
              "slurm.conf has gpu at the node but not in GresTypes: Slurm refuses the node's Gres");
-    if (!configured && listed)
+    if (!configured && listed && !c->count_lost)
         find(c, HN_SLURM_WARN, "gres_unused",
              "gres.conf lists %lld cards, slurm.conf gives node %s no Gres=gpu: no job can ask for "
              "them",
