@@ -388,7 +388,10 @@ static hn_status check_outputs(hone_error *err, hn_scope *scope, const hn_scope 
         hn_pb_quote(name, quoted, sizeof quoted);
         if (!entry || entry->pending || !entry->item)
             HN_FAIL(err, HONE_ERR_FORMAT, "the function does not produce its output '%s'", quoted);
-        if (entry->item == wanted) continue;
+        if (entry->item == wanted) {
+            if (wanted->producer || wanted->constant) continue;
+            HN_FAIL(err, HONE_ERR_FORMAT, "its output '%s' is its own input, handed through", quoted);
+        }
         // An input passed through, or one value as two outputs.
         hn_value *from = entry->item;
         hn_node *node = hn_graph_add_node(scope->graph, NULL, hn_op_find("", "Identity"),
