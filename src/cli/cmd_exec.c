@@ -184,6 +184,12 @@ static void begin_job(setup *s, char *const *argv, const char *source) {
     if (s->store.history) snprintf(s->job_text, sizeof s->job_text, "%lld", (long long)s->store.job);
 }
 
+// The history's row names the probe's source: it is closed first.
+static void drop_job(setup *s, hn_probe *probe) {
+    hn_exec_store_close(&s->store);
+    hn_probe_close(probe);
+}
+
 static hone_status run_command(hone_error *err, setup *s, hn_probe *probe, char **argv, int *out_exit) {
     hn_exec_request request = {.argv = argv, .probe = probe, .hz = s->hz, .progress = s->progress,
                                .phases = s->phases, .record = s->record};
@@ -191,7 +197,7 @@ static hone_status run_command(hone_error *err, setup *s, hn_probe *probe, char 
     hn_exec_result result;
     begin_job(s, argv, probe ? hn_probe_source(probe) : NULL);
     if (s->job_text[0] && !hn_vec_push(&env, ((hn_exec_env){"HONE_JOB", s->job_text}))) {
-        hn_probe_close(probe);
+        drop_job(s, probe);
         HN_NOMEM(err, "environment");
     }
     if (s->placed) {
@@ -199,7 +205,7 @@ static hone_status run_command(hone_error *err, setup *s, hn_probe *probe, char 
             hn_exec_env pair = {s->job.binding.env.data[i].name, s->job.binding.env.data[i].value};
             if (hn_vec_push(&env, pair)) continue;
             hn_vec_free(&env);
-            hn_probe_close(probe);
+            drop_job(s, probe);
             HN_NOMEM(err, "environment");
         }
         request.in_child = bind_child;
@@ -211,7 +217,7 @@ static hone_status run_command(hone_error *err, setup *s, hn_probe *probe, char 
     hone_status status = hn_exec_run(err, &request, &result);
     hn_vec_free(&env);
     if (status != HONE_OK) {
-        hn_probe_close(probe);
+        drop_job(s, probe);
         return status;
     }
     *out_exit = result.exit_status;
