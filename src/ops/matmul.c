@@ -55,6 +55,24 @@ HN_INFER_FN(hn_infer_qlinear_matmul) {
     return hn_infer_matmul_at(err, ctx, 0, 3, zero ? zero->dtype : HN_NONE);
 }
 
+bool hn_product_shape(hn_shape *a, hn_shape *b, bool trans_a, bool trans_b, int64_t *out_m, int64_t *out_k,
+                      int64_t *out_n) {
+    if (a->rank < 1 || b->rank < 1) return false;
+    if (a->rank == 1) {
+        a->dims[1] = a->dims[0];
+        a->dims[0] = 1;
+        a->rank = 2;
+    }
+    if (b->rank == 1) {
+        b->dims[1] = 1;
+        b->rank = 2;
+    }
+    *out_m = a->dims[a->rank - (trans_a ? 1 : 2)];
+    *out_k = a->dims[a->rank - (trans_a ? 2 : 1)];
+    *out_n = b->dims[b->rank - (trans_b ? 2 : 1)];
+    return b->dims[b->rank - (trans_b ? 1 : 2)] == *out_k;
+}
+
 void hn_matmul_plan_make(const hn_tensor *a, const hn_tensor *b, hn_matmul_plan *out_plan) {
     hn_matmul_plan plan = {.rows = 1, .columns = 1, .batches = 1};
     const hn_shape *sa = &a->shape, *sb = &b->shape;

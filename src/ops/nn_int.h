@@ -94,6 +94,10 @@ typedef struct hn_matmul_plan {
     int lead; // broadcast leading dims, with the steps (in matrices) of both operands
     int64_t dims[HN_MAX_RANK], step_a[HN_MAX_RANK], step_b[HN_MAX_RANK];
 } hn_matmul_plan;
+// The operands' shapes with a 1-D one's missing dim put in, and the product's dims [m,k] x [k,n]; false:
+// a scalar, or the inner dims differ.
+bool hn_product_shape(hn_shape *a, hn_shape *b, bool trans_a, bool trans_b, int64_t *out_m, int64_t *out_k,
+                      int64_t *out_n);
 void hn_matmul_plan_make(const hn_tensor *a, const hn_tensor *b, hn_matmul_plan *out_plan);
 void hn_matmul_plan_at(const hn_matmul_plan *plan, int64_t batch, int64_t *out_a, int64_t *out_b);
 hn_status hn_infer_matmul_at(hone_error *err, hn_infer *ctx, int left, int right, hn_dtype dtype);

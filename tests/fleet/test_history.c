@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // TEST-TIMEOUT 120
 // The history file: what is written is read back, bounded, whole after kill -9, and never a reason to stop.
-#include "support/test.h"
+#include "support/fleet.h"
 #include <fcntl.h>
 #include <glob.h>
 #include <signal.h>
@@ -12,19 +12,9 @@
 #include <unistd.h>
 #include "fleet/history.h"
 
-static char g_folder[] = "/tmp/hone-history-XXXXXX";
-static char g_log[2048];
-static int g_log_lines;
-
-static void sink(void *user, hn_log_level level, const char *text) {
-    (void)user, (void)level;
-    g_log_lines++;
-    snprintf(g_log, sizeof g_log, "%s", text);
-}
-
 static const char *file_of(const char *name) {
     static char path[512];
-    snprintf(path, sizeof path, "%s/%s", g_folder, name);
+    snprintf(path, sizeof path, "%s/%s", fleet_folder, name);
     return path;
 }
 
@@ -35,11 +25,6 @@ static hn_history *open_at(const char *path, int64_t max_bytes) {
     if (hn_history_open(&err, &options, &h) != HONE_OK) fail_msg("%s", err.text);
     return h;
 }
-#define OK(call)                                                                                                       \
-    do {                                                                                                               \
-        if ((call) != HONE_OK) fail_msg("%s", err.text);                                                               \
-    } while (0)
-
 static int64_t now_s(void) { return hn_clock_wall_ns() / 1000000000; }
 
 static void make_row(hn_history_row *row, int64_t t_s, int64_t device, double power_w) {
@@ -280,10 +265,10 @@ static void test_damage(void **state) {
     FILE *f = fopen(path, "w");
     for (int i = 0; i < 5000; i++) fputs("this is not a database\n", f);
     fclose(f);
-    g_log_lines = 0;
+    fleet_log_lines = 0;
     hn_history *h = open_at(path, 0);
-    assert_int_equal(g_log_lines, 1);
-    assert_non_null(strstr(g_log, "set aside as"));
+    assert_int_equal(fleet_log_lines, 1);
+    assert_non_null(strstr(fleet_log[0], "set aside as"));
     assert_int_equal(set_aside_count(path), 1);
     hn_history_row rows[64];
     int64_t t = now_s();
@@ -297,10 +282,10 @@ static void test_damage(void **state) {
     assert_int_equal(stat(path, &info), 0);
     overwrite(path, 4096, (size_t)info.st_size - 4096);
     sleep(1); // its name has a second's resolution
-    g_log_lines = 0;
+    fleet_log_lines = 0;
     h = open_at(path, 0);
     OK(hn_history_put(&err, h, HN_HISTORY_SECONDS, rows, 64));
-    assert_int_equal(g_log_lines, 1);
+    assert_int_equal(fleet_log_lines, 1);
     assert_int_equal(set_aside_count(path), 2);
     found found_rows = {0};
     OK(hn_history_rows(&err, h, HN_HISTORY_SECONDS, 0, 0, INT64_MAX, take, &found_rows));
@@ -471,11 +456,5 @@ int main(void) {
         cmocka_unit_test(test_damage), cmocka_unit_test(test_bounds),   cmocka_unit_test(test_full_disk),
         cmocka_unit_test(test_killed), cmocka_unit_test(test_removed),  cmocka_unit_test(test_use_of_spans),
     };
-    char command[600];
-    if (!mkdtemp(g_folder)) return 1;
-    hn_log_set_sink(sink, NULL, HN_LOG_WARN);
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    snprintf(command, sizeof command, "rm -rf '%s'", g_folder);
-    if (system(command) != 0) return 1;
-    return failed;
+    return fleet_run("fleet_history", tests, HN_COUNT_OF(tests));
 }

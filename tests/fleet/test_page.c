@@ -2,26 +2,13 @@
 // TEST-TIMEOUT 120
 // TEST-SERIAL: it times pages.
 // The exporter's page: numbers, labels, formats, counters files, what is absent, and its time beside a hanging card.
-#include "support/test.h"
+#include "support/fleet.h"
 #include "support/slow.h"
 #include <ctype.h>
 #include <dlfcn.h>
 #include <unistd.h>
 #include "fleet/page.h"
 #include "support/synth_record.h"
-
-static char g_folder[] = "/tmp/hone-page-XXXXXX";
-#define OK(call)                                                                                                       \
-    do {                                                                                                               \
-        if ((call) != HONE_OK) fail_msg("%s", err.text);                                                               \
-    } while (0)
-
-static void script(const char *words) {
-    char path[1024];
-    snprintf(path, sizeof path, "%s/fakes/libnvidia-ml.so", getenv("HONE_BUILD_DIR"));
-    setenv("HONE_NVML_LIB", path, 1);
-    setenv("HONE_FAKE_NVML", words, 1);
-}
 
 static void test_numbers(void **state) {
     (void)state;
@@ -239,7 +226,7 @@ static void test_pages(void **state) {
     };
     for (size_t i = 0; i < HN_COUNT_OF(k_cases); i++) {
         server s;
-        script(k_cases[i].script);
+        fleet_script(k_cases[i].script);
         open_server(&s, "nvml+host", 1);
         for (int format = 0; format < 2; format++) {
             const char *page = render(&s, (hn_page_format)format);
@@ -256,7 +243,7 @@ static void test_pages(void **state) {
 static void test_formats(void **state) {
     (void)state;
     server s;
-    script("cards=1,power=450");
+    fleet_script("cards=1,power=450");
     open_server(&s, "nvml", 1);
     const char *page = render(&s, HN_PAGE_TEXT);
     assert_non_null(strstr(page, "# TYPE DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION counter\n"));
@@ -277,7 +264,7 @@ static void test_formats(void **state) {
 static void test_xids(void **state) {
     (void)state;
     server s;
-    script("cards=2,xid=1:48");
+    fleet_script("cards=2,xid=1:48");
     open_server(&s, "nvml", 1);
     for (int i = 0; i < 500 && !strstr(render(&s, HN_PAGE_TEXT), "hone_gpu_xid_errors_total{"); i++) hn_sleep_ns(10000000);
     const char *page = render(&s, HN_PAGE_OPENMETRICS);
@@ -296,7 +283,7 @@ static void test_window(void **state) {
     (void)state;
     hone_error err = {0};
     char path[256], source[300];
-    snprintf(path, sizeof path, "%s/saw.hrec", g_folder);
+    snprintf(path, sizeof path, "%s/saw.hrec", fleet_folder);
     hn_device_info info;
     hn_device_info_init(&info, HN_DEVICE_GPU);
     snprintf(info.uuid, sizeof info.uuid, "GPU-saw");
@@ -334,7 +321,7 @@ static void test_window(void **state) {
 
 static void write_root(const char *name, const char *text, size_t bytes) {
     char path[512], command[700];
-    snprintf(path, sizeof path, "%s/root/proc/%s", g_folder, name);
+    snprintf(path, sizeof path, "%s/root/proc/%s", fleet_folder, name);
     snprintf(command, sizeof command, "mkdir -p \"$(dirname '%s')\"", path);
     assert_int_equal(system(command), 0);
     FILE *f = fopen(path, "w");
@@ -350,12 +337,12 @@ static void test_jobs(void **state) {
     hn_process list[8];
     int count;
     hn_probe *probe;
-    script("cards=1");
+    fleet_script("cards=1");
     OK(hn_probe_open(&err, "nvml", &probe));
     OK(hn_probe_processes(&err, probe, 0, list, 8, &count));
     hn_probe_close(probe);
     assert_int_equal(count, 2);
-    snprintf(root, sizeof root, "%s/root", g_folder);
+    snprintf(root, sizeof root, "%s/root", fleet_folder);
     for (int round = 0; round < 2; round++) {
         for (int i = 0; i < 2; i++) {
             char text[64];
@@ -386,7 +373,7 @@ static server g_hanging; // reachable for the leak checker
 // 8 cards, one of which hangs in its driver: every page is made in under 5 ms all the same, and says so.
 static void test_time(void **state) {
     (void)state;
-    script("cards=8,hang=5@4");
+    fleet_script("cards=8,hang=5@4");
     open_server(&g_hanging, "nvml+host", 1);
     for (int i = 0; i < 1000; i++) {
         hn_sampler_status status;
@@ -438,10 +425,5 @@ int main(void) {
         cmocka_unit_test(test_formats), cmocka_unit_test(test_window), cmocka_unit_test(test_jobs),
         cmocka_unit_test(test_xids), cmocka_unit_test(test_time),
     };
-    char command[600];
-    if (!mkdtemp(g_folder)) return 1;
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    snprintf(command, sizeof command, "rm -rf '%s'", g_folder);
-    if (system(command) != 0) return 1;
-    return failed;
+    return fleet_run("fleet_page", tests, HN_COUNT_OF(tests));
 }

@@ -1,24 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // TEST-TIMEOUT 60
 // From recorded cards through the sampler into the history: means, sums, joules, minutes, a full disk.
-#include "support/test.h"
+#include "support/fleet.h"
 #include <signal.h>
 #include <sys/resource.h>
 #include <unistd.h>
 #include "fleet/rollup.h"
 #include "support/synth_record.h"
-
-static char g_folder[] = "/tmp/hone-rollup-XXXXXX";
-static char g_log[8][300];
-static _Atomic int g_log_lines;
-static void sink(void *user, hn_log_level level, const char *text) {
-    (void)user, (void)level;
-    snprintf(g_log[g_log_lines++ % 8], sizeof g_log[0], "%.299s", text);
-}
-#define OK(call)                                                                                                       \
-    do {                                                                                                               \
-        if ((call) != HONE_OK) fail_msg("%s", err.text);                                                               \
-    } while (0)
 
 typedef struct sums {
     int rows, ticks;
@@ -47,8 +35,8 @@ static void test_seconds_and_minutes(void **state) {
     hn_history *history;
     hn_rollup *rollup;
     char path[256], source[400], file[256];
-    snprintf(path, sizeof path, "%s/a.hrec", g_folder);
-    snprintf(file, sizeof file, "%s/a.db", g_folder);
+    snprintf(path, sizeof path, "%s/a.hrec", fleet_folder);
+    snprintf(file, sizeof file, "%s/a.db", fleet_folder);
     OK(synth_record_write(&err, path, &(synth_record){.cards = 2, .host = 1, .seconds = 100, .hz = 10, .lost_card = -1}));
     snprintf(source, sizeof source, "replay:%s?speed=20", path);
     OK(hn_probe_open(&err, source, &probe));
@@ -103,8 +91,8 @@ static void test_full_disk(void **state) {
     hn_rollup *rollup;
     hn_rollup_status status = {0};
     char path[256], source[400], file[256];
-    snprintf(path, sizeof path, "%s/b.hrec", g_folder);
-    snprintf(file, sizeof file, "%s/b.db", g_folder);
+    snprintf(path, sizeof path, "%s/b.hrec", fleet_folder);
+    snprintf(file, sizeof file, "%s/b.db", fleet_folder);
     OK(synth_record_write(&err, path, &(synth_record){.cards = 8, .host = 0, .seconds = 20, .hz = 10, .lost_card = -1}));
     snprintf(source, sizeof source, "replay:%s?loop=1", path);
     OK(hn_probe_open(&err, source, &probe));
@@ -122,12 +110,12 @@ static void test_full_disk(void **state) {
     small = before;
     small.rlim_cur = 4096;
     setrlimit(RLIMIT_FSIZE, &small);
-    g_log_lines = 0;
+    fleet_log_lines = 0;
     hn_sleep_ns(3500000000);
     hn_rollup_read_status(rollup, &status);
     assert_true(status.broken && status.dropped >= 8);
-    assert_int_equal(g_log_lines, 1); // one line, though every second fails
-    assert_non_null(strstr(g_log[0], file));
+    assert_int_equal(fleet_log_lines, 1); // one line, though every second fails
+    assert_non_null(strstr(fleet_log[0], file));
     hn_sampler_status card;
     hn_sampler_latest(sampler, 5, NULL, &card);
     assert_int_equal(card.state, HN_SAMPLER_OK); // the readings go on
@@ -137,7 +125,7 @@ static void test_full_disk(void **state) {
         hn_rollup_read_status(rollup, &status);
     }
     assert_false(status.broken);
-    assert_int_equal(g_log_lines, 2);
+    assert_int_equal(fleet_log_lines, 2);
     hn_rollup_stop(rollup);
     assert_true(hn_sampler_stop(sampler));
     hn_probe_close(probe);
@@ -146,11 +134,5 @@ static void test_full_disk(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_seconds_and_minutes), cmocka_unit_test(test_full_disk)};
-    char command[600];
-    if (!mkdtemp(g_folder)) return 1;
-    hn_log_set_sink(sink, NULL, HN_LOG_WARN);
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    snprintf(command, sizeof command, "rm -rf '%s'", g_folder);
-    if (system(command) != 0) return 1;
-    return failed;
+    return fleet_run("fleet_rollup", tests, HN_COUNT_OF(tests));
 }

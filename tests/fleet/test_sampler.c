@@ -2,31 +2,12 @@
 // TEST-TIMEOUT 120
 // TEST-SERIAL: it counts samples per second and times readers.
 // The sampler over scripted cards and recordings: rate, staleness, no allocation, recovery.
-#include "support/test.h"
+#include "support/fleet.h"
 #include <dlfcn.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include "fleet/sampler.h"
 #include "support/synth_record.h"
-
-static char g_folder[] = "/tmp/hone-sampler-XXXXXX";
-static char g_log[8][300];
-static _Atomic int g_log_lines;
-static void sink(void *user, hn_log_level level, const char *text) {
-    (void)user, (void)level;
-    snprintf(g_log[g_log_lines++ % 8], sizeof g_log[0], "%s", text);
-}
-#define OK(call)                                                                                                       \
-    do {                                                                                                               \
-        if ((call) != HONE_OK) fail_msg("%s", err.text);                                                               \
-    } while (0)
-
-static void script(const char *words) {
-    char path[1024];
-    snprintf(path, sizeof path, "%s/fakes/libnvidia-ml.so", getenv("HONE_BUILD_DIR"));
-    setenv("HONE_NVML_LIB", path, 1);
-    setenv("HONE_FAKE_NVML", words, 1);
-}
 
 static hn_sampler_status status_of(hn_sampler *s, int device) {
     hn_sampler_status status;
@@ -48,7 +29,7 @@ static void test_rate_and_memory(void **state) {
     hone_error err = {0};
     hn_probe *probe;
     hn_sampler *s;
-    script("cards=8,power=400");
+    fleet_script("cards=8,power=400");
     OK(hn_probe_open(&err, "nvml+host", &probe));
     OK(hn_sampler_start(&err, probe, &(hn_sampler_options){.hz = 100}, &s));
     assert_int_equal(hn_sampler_devices(s), 9);
@@ -85,7 +66,7 @@ static void test_ring(void **state) {
     hone_error err = {0};
     hn_probe *probe;
     hn_sampler *s;
-    script("cards=1");
+    fleet_script("cards=1");
     OK(hn_probe_open(&err, "nvml", &probe));
     OK(hn_sampler_start(&err, probe, &(hn_sampler_options){.hz = 100, .ring = 64}, &s));
     for (int i = 0; i < 500 && status_of(s, 0).samples < 100; i++) hn_sleep_ns(10000000);
@@ -104,9 +85,9 @@ static hn_probe *g_stuck_probe;
 static void test_hang(void **state) {
     (void)state;
     hone_error err = {0};
-    script("cards=8,hang=2@3");
+    fleet_script("cards=8,hang=2@3");
     OK(hn_probe_open(&err, "nvml", &g_stuck_probe));
-    g_log_lines = 0;
+    fleet_log_lines = 0;
     OK(hn_sampler_start(&err, g_stuck_probe, &(hn_sampler_options){.hz = 20, .stale_ns = 500000000}, &g_stuck));
     hn_sampler *s = g_stuck;
     assert_true(becomes(s, 2, HN_SAMPLER_STALE));
@@ -127,8 +108,8 @@ static void test_hang(void **state) {
         if (i == 0 || took_ns < worst_ns) worst_ns = took_ns; // least of many: others share this machine
     }
     assert_true(worst_ns < 1000000);
-    assert_int_equal(g_log_lines, 1); // one line, not one a look
-    assert_non_null(strstr(g_log[0], "gpu 2"));
+    assert_int_equal(fleet_log_lines, 1); // one line, not one a look
+    assert_non_null(strstr(fleet_log[0], "gpu 2"));
     // It comes back.
     void *fake = dlopen(getenv("HONE_NVML_LIB"), RTLD_NOW | RTLD_NOLOAD);
     assert_non_null(fake);
@@ -148,7 +129,7 @@ static void test_lost_and_opened_anew(void **state) {
     hone_error err = {0};
     hn_probe *probe;
     hn_sampler *s;
-    script("cards=2,lost=1@30");
+    fleet_script("cards=2,lost=1@30");
     OK(hn_probe_open(&err, "nvml", &probe));
     OK(hn_sampler_start(&err, probe, &(hn_sampler_options){.hz = 50}, &s));
     assert_true(becomes(s, 1, HN_SAMPLER_LOST));
@@ -174,7 +155,7 @@ static void test_replay(void **state) {
     hn_probe *probe;
     hn_sampler *s;
     char path[256], source[400];
-    snprintf(path, sizeof path, "%s/a.hrec", g_folder);
+    snprintf(path, sizeof path, "%s/a.hrec", fleet_folder);
     OK(synth_record_write(&err, path, &(synth_record){.cards = 1, .host = 1, .seconds = 2, .hz = 10, .lost_card = -1}));
     snprintf(source, sizeof source, "replay:%s?cards=8", path);
     OK(hn_probe_open(&err, source, &probe));
@@ -209,7 +190,7 @@ static void test_replay_steps(void **state) {
     hone_error err = {0};
     hn_probe *probe;
     char path[256], source[400];
-    snprintf(path, sizeof path, "%s/b.hrec", g_folder);
+    snprintf(path, sizeof path, "%s/b.hrec", fleet_folder);
     OK(synth_record_write(&err, path, &(synth_record){.cards = 2, .host = 1, .seconds = 1, .hz = 10, .lost_card = -1}));
     snprintf(source, sizeof source, "replay:%s?speed=0&cards=4", path);
     OK(hn_probe_open(&err, source, &probe));
@@ -228,7 +209,7 @@ static void test_replay_steps(void **state) {
 
 static void write_text(const char *name, const char *text, size_t bytes) {
     char path[512], command[700];
-    snprintf(path, sizeof path, "%s/root/proc/%s", g_folder, name);
+    snprintf(path, sizeof path, "%s/root/proc/%s", fleet_folder, name);
     snprintf(command, sizeof command, "mkdir -p \"$(dirname '%s')\"", path);
     assert_int_equal(system(command), 0);
     FILE *f = fopen(path, "w");
@@ -268,7 +249,7 @@ static void test_jobs(void **state) {
         assert_int_equal(job.container_id[0] != '\0', k_cases[i].container);
     }
     char root[300], big[40000];
-    snprintf(root, sizeof root, "%s/root", g_folder);
+    snprintf(root, sizeof root, "%s/root", fleet_folder);
     setenv("HONE_SYS_ROOT", root, 1);
     hn_job_of_pid job;
     TEXT("31/cgroup", "0::/\n");
@@ -301,11 +282,5 @@ int main(void) {
         cmocka_unit_test(test_replay_steps), cmocka_unit_test(test_lost_and_opened_anew),
         cmocka_unit_test(test_hang),
     };
-    char command[600];
-    if (!mkdtemp(g_folder)) return 1;
-    hn_log_set_sink(sink, NULL, HN_LOG_WARN);
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    snprintf(command, sizeof command, "rm -rf '%s'", g_folder);
-    if (system(command) != 0) return 1;
-    return failed;
+    return fleet_run("fleet_sampler", tests, HN_COUNT_OF(tests));
 }

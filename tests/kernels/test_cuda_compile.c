@@ -17,16 +17,6 @@ static const kcase k_cases[] = {
 static bool is_library(const cuda_row *row) { return !strncmp(row->variant, "cublas", 6) || !strncmp(row->variant, "cudnn", 5); }
 static bool row_is(const cuda_row *row, const char *op) { return !strcmp(row->op, "*") || !strcmp(row->op, op); }
 
-// "f32[2,3]" as "f16[2,3]" everywhere.
-static void retype(const char *inputs, const char *type, char *out, size_t size) {
-    snprintf(out, size, "%s", inputs);
-    for (char *at = out; (at = strstr(at, "f32")); at += 3) {
-        char rest[512];
-        snprintf(rest, sizeof rest, "%s%s", type, at + 3);
-        memcpy(at, rest, strlen(rest) + 1);
-    }
-}
-
 typedef struct seen {
     char op[48];
     size_t row;
@@ -49,7 +39,7 @@ static int compile_all(cuda_device *d, const char *type, bool brief, bool *reach
         }
         if (!wanted) continue;
         char inputs[512];
-        retype(k_cases[c].inputs, type, inputs, sizeof inputs);
+        kcase_retype(k_cases[c].inputs, type, inputs, sizeof inputs);
         kcase changed = k_cases[c];
         changed.inputs = inputs;
         kcase_built b;

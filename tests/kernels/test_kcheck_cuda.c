@@ -19,16 +19,6 @@ static cuda_device *g_device;
 static int g_failures, g_checked;
 static bool g_bench;
 
-// "f32[2,3]" as "f16[2,3]" everywhere.
-static void retype(const char *inputs, const char *type, char *out, size_t size) {
-    snprintf(out, size, "%s", inputs);
-    for (char *at = out; (at = strstr(at, "f32")); at += 3) {
-        char rest[512];
-        snprintf(rest, sizeof rest, "%s%s", type, at + 3);
-        memcpy(at, rest, strlen(rest) + 1);
-    }
-}
-
 typedef struct setting {
     const kcase *c;
     const cuda_row *row;
@@ -201,7 +191,7 @@ static void every_row_agrees_with_the_reference(void **state) {
         bool any = false;
         for (int t = 0; t < 3 && (t == 0 || strstr(k_cases[i].inputs, "f32")); t++) {
             char inputs[512];
-            retype(k_cases[i].inputs, k_types[t], inputs, sizeof inputs);
+            kcase_retype(k_cases[i].inputs, k_types[t], inputs, sizeof inputs);
             kcase changed = k_cases[i];
             changed.inputs = inputs;
             kcase_built b;

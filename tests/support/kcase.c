@@ -272,3 +272,12 @@ bool kcase_same(const hn_tensor *ref, const void *got_data, float rtol, float at
     }
     return true;
 }
+
+void kcase_retype(const char *inputs, const char *type, char *out, size_t size) {
+    snprintf(out, size, "%s", inputs);
+    for (char *at = out; (at = strstr(at, "f32")); at += 3) {
+        char rest[512];
+        snprintf(rest, sizeof rest, "%s%s", type, at + 3);
+        memcpy(at, rest, strlen(rest) + 1);
+    }
+}

@@ -34,4 +34,6 @@ bool kcase_guard_whole(const kcase_guarded *g);
 void kcase_relayout(const hn_tensor *like, hn_layout layout, const void *from, void *to, bool back);
 bool kcase_same(const hn_tensor *ref, const void *got_data, float rtol, float atol, bool spread,
                 double *worst);
+// "f32[2,3]" as "f16[2,3]" everywhere.
+void kcase_retype(const char *inputs, const char *type, char *out, size_t size);
 #endif

@@ -100,6 +100,8 @@ bool cpu_reduce_axes(const hn_node *node, int rank, bool *reduced);
 // ---- layouts ------------------------------------------------------------------------------------
 // Order of the logical dims in memory, outermost first.
 void cpu_physical(int rank, hn_layout layout, int *out_order);
+// Sizes before, of and behind the run of memory dims that `reduced` marks; false: they are not one piece.
+bool cpu_band(const hn_shape *shape, hn_layout layout, const bool *reduced, int64_t out_band[3]);
 // Element strides by logical dim.
 void cpu_strides(const hn_shape *shape, hn_layout layout, int64_t *out_strides);
 // Channels-last and plain are the same bytes for this shape.

@@ -4,6 +4,7 @@
 // Leading dims of the left operand are folded into its rows where the right one is a matrix; what
 // remains is a matrix product or one with as few batch dims as the shapes allow.
 #include "backends/cpu/cpu_int.h"
+#include "ops/nn_int.h"
 
 typedef struct product {
     cpu_value a, b, c, bias;
@@ -17,19 +18,8 @@ typedef struct product {
 // Dims by numpy's rules: 1-D operands get their missing dim, batch dims are aligned with ones.
 static bool product_dims(product *p) {
     hn_shape a = p->a.shape, b = p->b.shape;
-    if (a.rank < 1 || b.rank < 1) return false;
-    if (a.rank == 1) {
-        a.dims[1] = a.dims[0];
-        a.dims[0] = 1;
-        a.rank = 2;
-    }
-    if (b.rank == 1) {
-        b.dims[1] = 1;
-        b.rank = 2;
-    }
-    int64_t m = a.dims[a.rank - (p->trans_a ? 1 : 2)], k = a.dims[a.rank - (p->trans_a ? 2 : 1)];
-    int64_t n = b.dims[b.rank - (p->trans_b ? 2 : 1)];
-    if (b.dims[b.rank - (p->trans_b ? 1 : 2)] != k) return false;
+    int64_t m, k, n;
+    if (!hn_product_shape(&a, &b, p->trans_a, p->trans_b, &m, &k, &n)) return false;
     // A right operand without batch: all rows of the left one make one matrix.
     int64_t b_batch = 1;
     for (int i = 0; i + 2 < b.rank; i++)

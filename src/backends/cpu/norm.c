@@ -14,24 +14,29 @@ typedef struct band {
     int64_t outer, count, inner;
 } band;
 
-// The run of memory dims that `reduced` marks, which must be one piece; false otherwise.
-static bool band_of(const hn_shape *shape, hn_layout layout, const bool *reduced, band *out) {
+bool cpu_band(const hn_shape *shape, hn_layout layout, const bool *reduced, int64_t out_band[3]) {
     int order[HN_MAX_RANK], state = 0;
     cpu_physical(shape->rank, layout, order);
-    band b = {1, 1, 1};
+    int64_t sizes[3] = {1, 1, 1};
     for (int i = 0; i < shape->rank; i++) {
         int64_t dim = shape->dims[order[i]];
         if (dim == 1) continue;
         if (reduced[order[i]]) {
             if (state == 2) return false;
             state = 1;
-            b.count *= dim;
-        } else {
-            if (state == 1) state = 2;
-            *(state == 0 ? &b.outer : &b.inner) *= dim;
+        } else if (state == 1) {
+            state = 2;
         }
+        sizes[state] *= dim;
     }
-    *out = b;
+    memcpy(out_band, sizes, sizeof sizes);
+    return true;
+}
+
+static bool band_of(const hn_shape *shape, hn_layout layout, const bool *reduced, band *out) {
+    int64_t sizes[3];
+    if (!cpu_band(shape, layout, reduced, sizes)) return false;
+    *out = (band){sizes[0], sizes[1], sizes[2]};
     return true;
 }
 

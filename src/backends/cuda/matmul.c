@@ -76,20 +76,8 @@ static void known_put(const char *key, int chosen) {
 // ---- shapes -------------------------------------------------------------------------------------
 static bool product_shape(product *p) {
     hn_shape a = p->a.shape, b = p->b.shape;
-    if (a.rank < 1 || b.rank < 1) return false;
-    if (a.rank == 1) {
-        a.dims[1] = a.dims[0];
-        a.dims[0] = 1;
-        a.rank = 2;
-    }
-    if (b.rank == 1) {
-        b.dims[1] = 1;
-        b.rank = 2;
-    }
-    p->m = a.dims[a.rank - (p->trans_a ? 1 : 2)];
-    p->k = a.dims[a.rank - (p->trans_a ? 2 : 1)];
-    p->n = b.dims[b.rank - (p->trans_b ? 2 : 1)];
-    if (b.dims[b.rank - (p->trans_b ? 1 : 2)] != p->k || p->m < 1 || p->n < 1 || p->k < 1) return false;
+    if (!hn_product_shape(&a, &b, p->trans_a, p->trans_b, &p->m, &p->k, &p->n) || p->m < 1 || p->n < 1 || p->k < 1)
+        return false;
     int64_t a_batch = 1, b_batch = 1;
     for (int i = 0; i + 2 < a.rank; i++)
         a_batch *= a.dims[i];
@@ -102,6 +90,7 @@ static bool product_shape(product *p) {
         return true;
     }
     int rank = (a.rank > b.rank ? a.rank : b.rank) - 2;
+    if (rank < 1) return false; // not with one batch on both sides
     int64_t dims[HN_MAX_RANK], sa[HN_MAX_RANK], sb[HN_MAX_RANK], step_a = p->m * p->k, step_b = p->k * p->n;
     for (int i = rank - 1; i >= 0; i--) {
         int ai = i - (rank - (a.rank - 2)), bi = i - (rank - (b.rank - 2));

@@ -34,22 +34,7 @@ int cuda_vector(int64_t n, size_t element_bytes, int bytes) {
 hn_layout cuda_hint(const hn_select *what, int index) { return cuda_to_device(what->in_layout[index]); }
 
 bool cuda_band(const hn_shape *shape, hn_layout device_layout, const bool *reduced, int64_t band[3]) {
-    int order[HN_MAX_RANK], state = 0;
-    cpu_physical(shape->rank, cuda_to_host(device_layout), order);
-    band[0] = band[1] = band[2] = 1;
-    for (int i = 0; i < shape->rank; i++) {
-        int64_t dim = shape->dims[order[i]];
-        if (dim == 1) continue;
-        if (reduced[order[i]]) {
-            if (state == 2) return false;
-            state = 1;
-            band[1] *= dim;
-        } else {
-            if (state == 1) state = 2;
-            band[state == 0 ? 0 : 2] *= dim;
-        }
-    }
-    return true;
+    return cpu_band(shape, cuda_to_host(device_layout), reduced, band);
 }
 
 bool cuda_tf32(const hn_select *what) {
