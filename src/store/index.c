@@ -77,7 +77,13 @@ static hn_index_result open_writable(const char *path, sqlite3 **out_db) {
     if (code != SQLITE_OK) return result_of(code);
     sqlite3_busy_timeout(*out_db, 5000);
     if (sqlite3_db_readonly(*out_db, "main")) return HN_INDEX_FAILED;
-    code = sqlite3_exec(*out_db, "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL", NULL, NULL, NULL);
+    // Where two processes make the file at once SQLite answers busy without waiting: one would have to
+    // give way to the other.
+    for (int try = 0; try < 200; try++) {
+        code = sqlite3_exec(*out_db, "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL", NULL, NULL, NULL);
+        if ((code & 0xff) != SQLITE_BUSY) break;
+        hn_sleep_ns(10000000);
+    }
     return code == SQLITE_OK ? make_tables(*out_db) : result_of(code);
 }
 

@@ -332,8 +332,12 @@ static bool make_room(hn_store *store, int64_t more) {
         }
         hn_str name = {0};
         char path[PATH_MAX];
-        bool found = settle(store, hn_index_run(store->index, "SELECT name FROM blob ORDER BY used LIMIT 1",
-                                                "", "s", &name));
+        hn_index_result result = hn_index_run(store->index, "SELECT name FROM blob ORDER BY used LIMIT 1", "", "s", &name);
+        if (result == HN_INDEX_NONE) { // another process has made room
+            hn_str_free(&name);
+            continue;
+        }
+        bool found = settle(store, result);
         if (found) {
             blob_path(store, hn_str_get(&name), path);
             (void)unlink(path); // those who have it mapped keep it
