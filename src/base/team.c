@@ -78,6 +78,7 @@ struct team {
     hn_team_fn fn;
     void *data;
     int parts;
+    int offered; // helpers that were offered a part, the first ones
     _Atomic int caller_cpu;
     _Alignas(LINE) _Atomic uint32_t arrived; // at the barrier
     _Alignas(LINE) _Atomic uint32_t phase;   // of the barrier
@@ -282,6 +283,11 @@ static void offer(helper *h) {
         futex_wake(&h->word, 1);
 }
 
+static void offer_parts(team *t) {
+    while (t->offered + 1 < t->parts && t->offered < t->helper_count)
+        offer(t->helpers[t->offered++]);
+}
+
 static bool take_back(helper *h) {
     uint32_t seen = OFFER;
     return atomic_compare_exchange_strong_explicit(&h->word, &seen, IDLE, memory_order_acq_rel,
@@ -335,14 +341,14 @@ static void run_region(team *t, hn_team_fn fn, void *data, int parts) {
     atomic_store_explicit(&t->arrived, 0, memory_order_relaxed);
     int cpu = sched_getcpu();
     atomic_store_explicit(&t->caller_cpu, cpu, memory_order_relaxed);
-    int helpers = parts - 1 < t->helper_count ? parts - 1 : t->helper_count;
+    t->offered = 0;
     bool missing = false;
-    for (int i = 0; i < helpers; i++)
+    for (int i = 0; i + 1 < parts && i < t->helper_count; i++)
         missing |= t->helpers[i]->missed;
     int64_t start = missing ? hn_clock_ns() : 0;
-    for (int i = 0; i < helpers; i++)
-        offer(t->helpers[i]);
+    offer_parts(t);
     run_part(t, fn, data, 0, parts);
+    int helpers = t->offered; // a barrier may have added some
     // From the last one: helpers are woken from the first.
     for (int i = parts - 2; i >= 0; i--) {
         bool missed = i >= helpers || take_back(t->helpers[i]);
@@ -376,8 +382,18 @@ void hn_team_run(hn_team_fn fn, void *data, int parts) {
     atomic_store_explicit(&t->taken, false, memory_order_release);
 }
 
+int hn_team_limit(int parts) {
+    if (parts > MAX_PARTS) parts = MAX_PARTS;
+    if (parts <= 1 || t_self.active) return parts;
+    team *t = take_team(parts - 1);
+    if (!t) return 1;
+    int most = t->helper_count + 1;
+    atomic_store_explicit(&t->taken, false, memory_order_release);
+    return parts < most ? parts : most;
+}
+
 static void wake_all(team *t) {
-    for (int i = 0; i < t->helper_count && i + 1 < t->parts; i++)
+    for (int i = 0; i < t->offered; i++)
         if (atomic_load_explicit(&t->helpers[i]->resting, memory_order_relaxed))
             futex_wake(&t->helpers[i]->word, 1);
 }
@@ -394,6 +410,11 @@ void hn_team_barrier(void) {
     // Who rests is needed now. No futex for the wait: a region with a barrier in it is short, and a
     // yield gives way to who is missing.
     if (!t_self.part) wake_all(t);
-    while (!spin(&t->phase, phase, false, CALLER_SPIN_NS))
+    while (!spin(&t->phase, phase, false, CALLER_SPIN_NS)) {
         sched_yield();
+        // Threads that the system refused before: nobody else can bring the others on from here.
+        if (t_self.part || t->offered + 1 >= t->parts) continue;
+        add_helpers(t, t->parts - 1);
+        offer_parts(t);
+    }
 }

@@ -30,6 +30,10 @@ int hn_team_parts(void);
 bool hn_team_active(void); // inside a region of more than one part
 // Waits for all parts of the region. Either every part calls it equally often, or none.
 void hn_team_barrier(void);
+// The most parts, up to `parts`, that can stand at a barrier together: 1 where the system gives no
+// threads. Work with barriers is cut for no more; a region of more waits at its barrier until the
+// system gives them.
+int hn_team_limit(int parts);
 
 // What this thread has called so far: regions of more than one part, and the parts of late helpers
 // that it took over in them.

@@ -18,7 +18,8 @@ static void gomp_parallel(void (*fn)(void *), void *data, unsigned threads, unsi
     hn_team_run(fn, data, parts);
 }
 static void gomp_barrier(void) { hn_team_barrier(); }
-static int omp_max_threads(void) { return hn_parallel_threads(); }
+// What is made for n threads may have barriers among its n parts.
+static int omp_max_threads(void) { return hn_team_limit(hn_parallel_threads()); }
 static int omp_num_threads(void) { return hn_team_parts(); }
 static int omp_thread_num(void) { return hn_team_part(); }
 static int omp_in_parallel(void) { return hn_team_active(); }

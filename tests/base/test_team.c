@@ -3,6 +3,7 @@
 // TEST-TIMEOUT 120
 #include "base/team.h"
 #include <dlfcn.h>
+#include <errno.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -15,6 +16,16 @@
 #include "support/test.h"
 
 #define MOST 40
+
+// The system's refusal of threads: so many more calls are answered EAGAIN, negative: all.
+static _Atomic int g_refusals;
+int pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*fn)(void *), void *arg) {
+    static int (*real)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+    if (!real) *(void **)&real = dlsym(RTLD_NEXT, "pthread_create");
+    int left = atomic_load(&g_refusals);
+    if (left > 0) atomic_fetch_sub(&g_refusals, 1);
+    return left ? EAGAIN : real(thread, attr, fn, arg);
+}
 
 typedef struct job {
     int parts;
@@ -396,6 +407,28 @@ static void a_limit_of_libgomp_is_known(void **state) {
     assert_int_equal(child_status(child), 0);
 }
 
+// In a child: its teams are new, with no helper yet.
+static void refused_threads_are_made_up_for(void **state) {
+    (void)state;
+    fflush(NULL);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (!child) {
+        g_refusals = -1;
+        bool fine = hn_team_limit(4) == 1;
+        job serial = {.parts = 5};
+        hn_team_run(count_part, &serial, 5);
+        fine &= each_once(&serial);
+        g_refusals = 20;
+        job late = {.parts = 4}; // waits at its first barrier until there are threads
+        hn_team_run(part_with_barriers, &late, 4);
+        late.seen[MOST - 1] = 0;
+        fine &= each_once(&late) && !g_refusals && hn_team_limit(4) == 4 && hn_team_limit(1) == 1;
+        _exit(fine ? 0 : 1);
+    }
+    assert_int_equal(child_status(child), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_part_runs_once),
@@ -405,6 +438,7 @@ int main(void) {
         cmocka_unit_test(caller_takes_over_what_helpers_do_not_begin),
         cmocka_unit_test(child_of_fork_has_a_team_again),
         cmocka_unit_test(caller_waits_for_parts_that_have_begun),
+        cmocka_unit_test(refused_threads_are_made_up_for),
         cmocka_unit_test(runs_without_memory),
         cmocka_unit_test(helpers_take_no_signals),
         cmocka_unit_test(helpers_stay_on_the_callers_cpus),
