@@ -12,7 +12,8 @@ hone, source, build = (os.path.abspath(p) for p in sys.argv[1:4])
 seconds = float(sys.argv[4])
 soak = "--soak" in sys.argv
 INTERVAL = 1.0  # of scrapes
-PAGE_LIMIT_S, RSS_LIMIT = 0.005, 2 << 20
+PAGE_LIMIT_S = 0.005 * int(os.environ.get("HONE_TEST_SLOW", "1"))
+RSS_LIMIT = 2 << 20
 # What a replayed recording of one H200 of driver 580 alone cannot give.
 NOT_RECORDED = ("hone_gpu_l2_hit_ratio", "hone_gpu_nvlink_", "hone_process_gpu_")
 children = []
@@ -162,7 +163,7 @@ def check_scrapes(url, replayed, window):
           f"{cpu * 100:.2f} % of one CPU")
     # A short run is judged by the mean, since others use the machine: one page may lose its CPU.
     if (page if soak else mean) >= PAGE_LIMIT_S:
-        fail("a page took longer than 5 ms")
+        fail(f"a page took longer than {PAGE_LIMIT_S * 1e3:.0f} ms")
     if soak and high - low > RSS_LIMIT:
         fail("memory is not flat within 2 MiB")
 
