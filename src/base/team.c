@@ -14,7 +14,7 @@
 // On CPUs that others use as well, a helper can cost more than it brings. One that has missed
 // CRAWL_NS of its caller's work, or that has kept its caller waiting so long without running, is told
 // to rest: it is not woken for a while, and the caller does its parts. Caller and helper that find
-// themselves on one CPU do not spin against each other.
+// themselves on one CPU do not spin against each other; the helper moves where its team's CPUs allow it.
 #include "base/team.h"
 #include <linux/futex.h>
 #include <pthread.h>
@@ -55,7 +55,8 @@ enum { IDLE, SLEEP, REST, OFFER, BUSY, WAITED };
 typedef struct team team;
 typedef struct helper {
     _Alignas(LINE) _Atomic uint32_t word;
-    _Atomic int cpu;      // where it began its part
+    _Atomic int cpu;      // where it began its part, or went to sleep
+    _Atomic pid_t thread; // 0 until it runs
     _Atomic bool tired;   // told to rest
     _Atomic bool resting; // and does
     int part;
@@ -146,6 +147,16 @@ static void run_part(team *t, hn_team_fn fn, void *data, int part, int parts) {
     t_self.parts = old_parts;
 }
 
+// On the caller's CPU a helper can only take turns with it. The scheduler likes to wake it there, and
+// leaves it there while the bursts of work are short: so it moves, where it may be elsewhere.
+static void move_apart(helper *h, int cpu) {
+    cpu_set_t others = h->team->cpus;
+    pid_t thread = atomic_load_explicit(&h->thread, memory_order_relaxed);
+    if (!thread || cpu < 0 || cpu >= CPU_SETSIZE) return;
+    CPU_CLR(cpu, &others);
+    if (CPU_COUNT(&others) > 0) (void)sched_setaffinity(thread, sizeof others, &others);
+}
+
 typedef struct rests {
     int64_t next_ns, ended_ns;
 } rests;
@@ -170,6 +181,7 @@ static void rest(helper *h, rests *r) {
 
 static void sleep_on(helper *h) {
     uint32_t seen = IDLE;
+    atomic_store_explicit(&h->cpu, sched_getcpu(), memory_order_relaxed);
     if (!atomic_compare_exchange_strong_explicit(&h->word, &seen, SLEEP, memory_order_acq_rel,
                                                  memory_order_acquire))
         return; // an offer came
@@ -182,10 +194,13 @@ static void *helper_main(void *arg) {
     rests r = {REST_MIN_NS, 0};
     pthread_setname_np(pthread_self(), "hone-helper");
     hn_invalid_clear(); // a new thread begins with its maker's
+    atomic_store_explicit(&h->thread, (pid_t)syscall(SYS_gettid), memory_order_relaxed);
     for (;;) {
         if (atomic_load_explicit(&h->tired, memory_order_relaxed)) rest(h, &r);
         // The caller cannot offer anything while this thread holds its CPU.
-        bool apart = atomic_load_explicit(&h->team->caller_cpu, memory_order_relaxed) != sched_getcpu();
+        int cpu = atomic_load_explicit(&h->team->caller_cpu, memory_order_relaxed);
+        if (cpu == sched_getcpu()) move_apart(h, cpu);
+        bool apart = cpu != sched_getcpu();
         if (!spin(&h->word, OFFER, true, apart ? HELPER_SPIN_NS : 0)) {
             sleep_on(h);
             continue;
@@ -278,14 +293,16 @@ static team *take_team(int helpers) {
 }
 
 // ---- regions ------------------------------------------------------------------------------------
-static void offer(helper *h) {
-    if (atomic_exchange_explicit(&h->word, OFFER, memory_order_acq_rel) == SLEEP)
-        futex_wake(&h->word, 1);
+static void offer(helper *h, int cpu) {
+    if (atomic_exchange_explicit(&h->word, OFFER, memory_order_acq_rel) != SLEEP) return;
+    if (atomic_load_explicit(&h->cpu, memory_order_relaxed) == cpu) move_apart(h, cpu);
+    futex_wake(&h->word, 1);
 }
 
 static void offer_parts(team *t) {
+    int cpu = atomic_load_explicit(&t->caller_cpu, memory_order_relaxed);
     while (t->offered + 1 < t->parts && t->offered < t->helper_count)
-        offer(t->helpers[t->offered++]);
+        offer(t->helpers[t->offered++], cpu);
 }
 
 static bool take_back(helper *h) {
