@@ -2,14 +2,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """What `hone optimize` makes of real models, beside onnxruntime in float32 and in static int8.
 
-    bench/optimise_table.py [--models DIR] [--threads 1] [--seconds S] [--work DIR] [--json ROWS] [--write] [NAME...]
+    bench/optimise_table.py [--models DIR] [--threads 1,2] [--batch 1,8] [--seconds S] [--work DIR] [--prepare]
+                            [--json ROWS] [--write] [NAME...]
 
 For each model: calibration data (photographs where scikit-image and scikit-learn are there, the model's own test
 data, else smooth noise), the file after `--only graph`, after everything, and onnxruntime's quantize_static (QDQ, per
 channel, min-max) of the same data. Five engines are then measured as in ort_compare.py, one at a time in turn: hone on
-the three files, onnxruntime on the input and on its int8 file. Accuracy is the cosine of all outputs to those of the
-float32 file, on data that calibration has not seen. --json keeps rows between calls, --write puts the table into
-docs/performance.md.
+the three files, onnxruntime on the input and on its int8 file. A file that is the input's own bytes (nothing was kept)
+is not measured against itself. Accuracy is the cosine of all outputs to those of the float32 file, on data that
+calibration has not seen. A batch above 1 needs a model whose inputs leave their first dim free.
+
+A table can be made in several short calls, for quiet minutes are rare: --prepare with --work does all that needs no
+quiet (data, the graph rewrites, the peer's int8), --json keeps rows and passes over those that it has, NAME - measures
+nothing. --write puts the table into docs/performance.md.
 """
 import argparse, json, math, os, statistics as st, subprocess, sys, tempfile
 import ort_compare as oc
@@ -21,13 +26,13 @@ IMAGES = {
     "face_rfb320": ("input", (3, 240, 320), 127, 128), "face_rfb320_simplified": ("input", (3, 240, 320), 127, 128),
     "face_yunet_dynamic": ("input", (3, 320, 320), 0, 1), "detect_yolox_nano": ("images", (3, 416, 416), 0, 1),
     "cifar_resnet2b": ("input.1", (3, 32, 32), 127, 64), "vit_cifar_ibp": ("input", (3, 32, 32), 127, 64),
-    "superres10": ("input", (1, 224, 224), 0, 255), "bev-dynamo": None, "bev-ts": None,
+    "superres10": ("input", (1, 224, 224), 0, 255),
 }
 OWN = ["bert-dynamo", "bert-ts", "llama-dynamo", "unet3d-dynamo", "unet3d-ts", "bev-dynamo", "bev-ts", "filetype_magika"]
 CONV_OR_TRANSFORMER = lambda name: name not in ("dlrm-ts", "lstm_power-ts", "matrix_factorisation-ts")
 
 
-def images(name, path, count=24):
+def images(name, path, count=32):
     """Crops of photographs, or smooth noise where there are none."""
     import numpy as np
     inp, (c, h, w), mean, std = IMAGES[name]
@@ -46,7 +51,7 @@ def images(name, path, count=24):
         return "smooth noise"
 
 
-def perturbed(session, folder, path, count=24):
+def perturbed(session, folder, path, count=32):
     """The model's own test sample, varied: float inputs by a tenth of their deviation, integers shuffled along the last axis."""
     import glob
     import numpy as np, onnx
@@ -76,6 +81,24 @@ def samples(npz, session, which):
     count = min(len(data[n]) for n in rank)
     for k in range(which, count, 2):
         yield {n: data[n][k:k + 1] if data[n].ndim == rank[n] else data[n][k] for n in rank}
+
+
+def free_batch(session):
+    """Whether all inputs leave their first dim free."""
+    return all(i.shape and not isinstance(i.shape[0], int) for i in session.get_inputs())
+
+
+def feeds_of(npz, session, batch):
+    """One call's inputs: a sample that calibration has not seen, or as many as make the batch."""
+    import numpy as np
+    rows, feeds = 0, []
+    for f in samples(npz, session, 1):
+        feeds.append(f)
+        rows += len(next(iter(f.values())))
+        if batch == 1 or rows >= batch:
+            break
+    whole = {n: np.concatenate([f[n] for f in feeds]) for n in feeds[0]}
+    return whole if batch == 1 else {n: np.resize(a, (batch, *a.shape[1:])) for n, a in whole.items()}
 
 
 def ort_int8(src, npz, dst, work):
@@ -123,45 +146,73 @@ def optimise(src, dst, npz, threads, extra, report):
     return json.load(open(f"{report}/report.json"))
 
 
-def one(name, args, threads, work):
-    import numpy as np, onnxruntime as ort
+def prepare(name, args, work):
+    """What needs no quiet: the data's path and name, the session; files that are there stay."""
+    import onnxruntime as ort
     ort.set_default_logger_severity(3)
     src = os.path.abspath(f"{args.models}/{name}/model.onnx")
-    npz, graph, best, theirs = (f"{work}/{name}{s}" for s in (".npz", ".graph.onnx", ".best.onnx", ".ort8.onnx"))
+    npz, note = f"{work}/{name}.npz", f"{work}/{name}.json"
     session = ort.InferenceSession(src, providers=["CPUExecutionProvider"])
+    if os.path.exists(note):
+        return src, session, json.load(open(note))
     if os.path.exists(f"{args.models}/{name}/samples.npz"):
         npz, what = f"{args.models}/{name}/samples.npz", "its samples"
     elif name in OWN:
         what = perturbed(session, f"{args.models}/{name}", npz)
     else:
         what = images(name, npz)
-    seconds = ["--seconds", str(args.gate_seconds)]
-    optimise(src, graph, npz, threads, ["--only", "graph", "--force", "graph", *seconds], f"{work}/{name}.g")
-    report = optimise(src, best, npz, threads, seconds, f"{work}/{name}.r")
-    row = {"data": what, "kept": [s["name"] for s in report["strategies"] if s["kept"]], "cosine": report["result"]["accuracy"]["cosine"]}
-    paths = [("hone", src), ("hone", graph), ("hone", best), ("ort", src)]
+    known = {"npz": npz, "data": what}
+    optimise(src, f"{work}/{name}.graph.onnx", npz, 1, ["--only", "graph", "--force", "graph", "--seconds", "0.1"], f"{work}/{name}.g")
+    theirs = f"{work}/{name}.ort8.onnx"
     try:
         ort_int8(src, npz, theirs, work)
-        row["ort8_cosine"] = cosine(src, theirs, npz)
-        paths.append(("ort", theirs))
+        known["ort8_cosine"] = cosine(src, theirs, npz)
     except Exception as e:  # what the peer cannot quantise is said, not hidden
-        row["ort8_why"] = f"{type(e).__name__}: {str(e)[:120]}"
-    feeds = next(samples(npz, session, 1))
-    np.savez(f"{work}/in.npz", **feeds)
-    cpus, outputs, sides = sorted(os.sched_getaffinity(0))[:threads], [o.name for o in session.get_outputs()], []
+        known["ort8_why"] = f"{type(e).__name__}: {str(e)[:120]}"
+    json.dump(known, open(note, "w"))
+    return src, session, known
+
+
+def same(a, b):
+    return open(a, "rb").read() == open(b, "rb").read()
+
+
+def one(name, args, threads, batch, work):
+    """A row; None where the model has its batch fixed."""
+    import numpy as np
+    src, session, known = prepare(name, args, work)
+    if batch > 1 and not free_batch(session):
+        return None
+    graph, best, theirs = f"{work}/{name}.graph.onnx", f"{work}/{name}.{threads}.{batch}.onnx", f"{work}/{name}.ort8.onnx"
+    extra = ["--batch", str(batch)] if batch > 1 else []
+    report = optimise(src, best, known["npz"], threads, ["--seconds", str(args.gate_seconds), *extra], f"{work}/{name}.{threads}.{batch}")
+    row = {k: v for k, v in known.items() if k != "npz"}
+    row.update(kept=[s["name"] for s in report["strategies"] if s["kept"]], cosine=report["result"]["accuracy"]["cosine"])
+    # Speed-ups are of the optimised file: its side comes first, the input's where they are one file.
+    sides = {"best": ("hone", best), "base": ("hone", src), "graph": ("hone", graph), "ort": ("ort", src), "ort8": ("ort", theirs)}
+    alias = {}
+    if same(src, best):
+        alias["base"] = "best"
+    for k in ("base", "best"):
+        if same(graph, sides[k][1]):
+            alias["graph"] = alias.get(k, k)
+    keys = [k for k in sides if k not in alias and os.path.exists(sides[k][1])]
+    np.savez(f"{work}/in.npz", **feeds_of(known["npz"], session, batch))
+    cpus, outputs, open_sides = sorted(os.sched_getaffinity(0))[:threads], [o.name for o in session.get_outputs()], []
     try:
-        for engine, path in paths:
-            sides.append(oc.Side(engine, path, threads, cpus, f"{work}/in.npz", outputs))
-        # Speed-ups are of the optimised file: its side comes first.
-        order = [2, 0, 1, 3, 4][:len(sides)] if len(sides) == 5 else [2, 0, 1, 3]
-        p50, ratios, pairs = oc.measure([sides[k] for k in order], [0] * len(order), args.seconds)
+        for k in keys:
+            open_sides.append(oc.Side(*sides[k], threads, cpus, f"{work}/in.npz", outputs))
+        p50, ratios, pairs = oc.measure(open_sides, [0] * len(keys), args.seconds)
     finally:
-        for s in sides:
+        for s in open_sides:
             s.close()
-    for key, k in zip(("best", "base", "graph", "ort", "ort8"), range(len(order))):
-        row[key + "_ms"] = p50[k]
-        if k:
-            row["over_" + key] = ratios[k - 1]
+    for i, k in enumerate(keys):
+        row[k + "_ms"] = p50[i]
+        if i:
+            row["over_" + k] = ratios[i - 1]
+    for k, of in alias.items():
+        row[k + "_ms"] = row[of + "_ms"]
+        row["over_" + k] = row.get("over_" + of)  # None: one file with the result
     row.update(pairs=pairs, load=oc.load())
     return row
 
@@ -169,49 +220,64 @@ def one(name, args, threads, work):
 def markdown(rows):
     mean = lambda v: math.exp(st.fmean(math.log(x) for x in v)) if v else float("nan")
     pair = lambda r: f"{r[0]:.2f} [{r[1]:.2f}, {r[2]:.2f}]" if r else ""
+    over_input = lambda r: pair(r["over_base"]) or "the same file"
     loads = [r["load"] for r in rows.values()]
     out = [f"{oc.conditions()}. Load average {min(loads):.1f} to {max(loads):.1f}.", "",
-           "| Model | T | hone ms | after graph | after all | onnxruntime | its int8 | kept | over the input | over onnxruntime float32 | over its int8 | cosine | its int8's |",
-           "|---|--:|--:|--:|--:|--:|--:|---|:--|:--|:--|--:|--:|"]
-    for (n, t), r in sorted(rows.items()):
+           "| Model | T | B | hone ms | after graph | after all | onnxruntime | its int8 | kept | over the input | over onnxruntime float32 | over its int8 | cosine | its int8's |",
+           "|---|--:|--:|--:|--:|--:|--:|--:|---|:--|:--|:--|--:|--:|"]
+    for (n, t, b), r in sorted(rows.items()):
         ms = [oc.us(r[k]) if k in r else r.get("ort8_why", "")[:24] for k in ("base_ms", "graph_ms", "best_ms", "ort_ms", "ort8_ms")]
-        out.append(f"| {oc.ORIGIN.get(n, n)} | {t} | " + " | ".join(ms) + f" | {', '.join(r['kept']) or 'nothing'} | {pair(r.get('over_base'))} | {pair(r.get('over_ort'))} | "
+        out.append(f"| {oc.ORIGIN.get(n, n)} | {t} | {b} | " + " | ".join(ms) + f" | {', '.join(r['kept']) or 'nothing'} | {over_input(r)} | {pair(r['over_ort'])} | "
                    f"{pair(r.get('over_ort8'))} | {r['cosine']:.5f} | " + (f"{r['ort8_cosine']:.5f}" if "ort8_cosine" in r else "") + " |")
     out.append("")
-    for t in sorted({t for _, t in rows}):
-        mine = {n: r for (n, k), r in rows.items() if k == t and CONV_OR_TRANSFORMER(n)}
+    for t, b in sorted({k[1:] for k in rows}):
+        mine = {k[0]: r for k, r in rows.items() if k[1:] == (t, b) and CONV_OR_TRANSFORMER(k[0])}
         graph = [r["over_ort"][0] * r["best_ms"] / r["graph_ms"] for r in mine.values()]
-        out += [f"{t} thread{'s'[:t > 1]}, {len(mine)} models: after `graph` {mean(graph):.2f} x onnxruntime float32 (geometric mean), after all **{mean([r['over_ort'][0] for r in mine.values()]):.2f} x** "
-                f"its float32 and **{mean([r['over_ort8'][0] for r in mine.values() if 'over_ort8' in r]):.2f} x** its int8; the least over the own input {min(r['over_base'][0] for r in mine.values()):.2f}.", ""]
+        least, name = min(((r["over_base"] or [1])[0], n) for n, r in mine.items())
+        out += [f"{t} thread{'s'[:t > 1]}, batch {b}, {len(mine)} models: after `graph` {mean(graph):.2f} x onnxruntime float32 (geometric mean), after all "
+                f"**{mean([r['over_ort'][0] for r in mine.values()]):.2f} x** its float32 and **{mean([r['over_ort8'][0] for r in mine.values() if 'over_ort8' in r]):.2f} x** its int8; "
+                f"the least over the own input {least:.2f}" + (f" ({oc.ORIGIN.get(name, name)})." if least < 1 else "."), ""]
     return "\n".join(out)
 
 
 def main():
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     p.add_argument("--models", default=f"{ROOT}/../shared/data/models")
-    p.add_argument("--threads", default="1", type=lambda s: [int(x) for x in s.split(",")])
+    numbers = lambda s: [int(x) for x in s.split(",")]
+    p.add_argument("--threads", default=[1, 2], type=numbers)
+    p.add_argument("--batch", default=[1, 8], type=numbers, help="1 is the model's own where that is fixed")
     p.add_argument("--seconds", type=float, default=6, help="time to measure a model's five sides")
     p.add_argument("--gate-seconds", type=float, default=1, help="--seconds of hone optimize")
-    p.add_argument("--work", help="keep files here")
+    p.add_argument("--work", help="keep files here, and take those that are there")
+    p.add_argument("--prepare", action="store_true", help="only what needs no quiet, into --work")
     p.add_argument("--json", help="keep rows here, beside those of earlier calls")
     p.add_argument("--write", action="store_true", help="update docs/performance.md")
     p.add_argument("names", nargs="*", help="- : only print")
     args = p.parse_args()
     rows = {}
     if args.json and os.path.exists(args.json):
-        rows = {(r.pop("model"), r.pop("threads")): r for r in json.load(open(args.json))}
-    names = args.names or sorted(set(OWN) | set(IMAGES))
+        rows = {(r.pop("model"), r.pop("threads"), r.pop("batch")): r for r in json.load(open(args.json))}
+    names = [] if args.names == ["-"] else args.names or sorted(set(OWN) | set(IMAGES))
     with tempfile.TemporaryDirectory() as scratch:
-        for name in names if names != ["-"] else []:
-            for t in args.threads:
-                try:
-                    r = rows[name, t] = one(name, args, t, os.path.abspath(args.work) if args.work else scratch)
-                    print(f"{name:24} {t}T {', '.join(r['kept'])}: over input {r['over_base'][0]:.2f}, onnxruntime {r['over_ort'][0]:.2f}, its int8 "
-                          f"{r.get('over_ort8', [float('nan')])[0]:.2f}, cosine {r['cosine']:.5f}", file=sys.stderr, flush=True)
-                except (RuntimeError, KeyError, ValueError) as e:
-                    print(f"{name:24} {t}T failed: {type(e).__name__} {e}", file=sys.stderr, flush=True)
-                if args.json:
-                    json.dump([{"model": n, "threads": k, **r} for (n, k), r in rows.items()], open(args.json, "w"), indent=1)
+        work = os.path.abspath(args.work) if args.work else scratch
+        os.makedirs(work, exist_ok=True)
+        for name, t, b in [(n, t, b) for n in names for b in args.batch for t in args.threads]:
+            try:
+                if args.prepare:
+                    prepare(name, args, work)
+                r = one(name, args, t, b, work) if not args.prepare and (name, t, b) not in rows else None
+            except (RuntimeError, KeyError, ValueError) as e:
+                print(f"{name:24} {t}T B{b} failed: {type(e).__name__} {e}", file=sys.stderr, flush=True)
+                continue
+            if r is None:
+                continue
+            rows[name, t, b] = r
+            print(f"{name:24} {t}T B{b} {', '.join(r['kept'])}: over input {(r['over_base'] or [1])[0]:.2f}, onnxruntime {r['over_ort'][0]:.2f}, its int8 "
+                  f"{r.get('over_ort8', [float('nan')])[0]:.2f}, cosine {r['cosine']:.5f}", file=sys.stderr, flush=True)
+            if args.json:
+                json.dump([{"model": n, "threads": t, "batch": b, **r} for (n, t, b), r in rows.items()], open(args.json, "w"), indent=1)
+    if args.prepare:
+        return
     text = markdown(rows)
     print(text)
     if args.write:
