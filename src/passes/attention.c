@@ -247,6 +247,7 @@ static hn_status fuse(hone_error *err, hn_pass_ctx *ctx, const found *f) {
     node->name = f->last->name;
     HN_TRY(hn_infer_node(err, node));
     hn_pass_replace(ctx, f->y, node->outputs[0]);
+    hn_rule_note(ctx, "attention", true);
     return HONE_OK;
 }
 
@@ -318,6 +319,7 @@ static const hn_rule k_rotary[] = {
 };
 
 hone_status hn_pass_attention(hone_error *err, hn_pass_ctx *ctx) {
+    hn_rule_note(ctx, "attention", false);
     HN_TRY(hn_rules_run(err, ctx, k_rotary, HN_COUNT_OF(k_rotary)));
     return hn_pass_each_graph(err, ctx, attention_graph);
 }

@@ -298,6 +298,10 @@ const hn_tensor *hn_match_tensor(const hn_match *m, const char *name) {
 
 // ---- running rules ------------------------------------------------------------------------------
 
+void hn_rule_note(const hn_pass_ctx *ctx, const char *name, bool fired) {
+    if (ctx->rule) ctx->rule(ctx->user, name, fired);
+}
+
 typedef struct rule_set {
     const hn_rule *rules;
     program *programs;
@@ -317,7 +321,9 @@ static hn_status run_graph(hone_error *err, hn_pass_ctx *ctx, const rule_set *se
             if (!match_program(ctx, &set->programs[r], node, &m)) continue;
             HN_TRY_CTX(err, set->rules[r].apply(err, &m, &done), "in rewrite %s",
                        set->rules[r].name);
-            if (done) break; // the node may be gone
+            if (!done) continue;
+            hn_rule_note(ctx, set->rules[r].name, true);
+            break; // the node may be gone
         }
     }
     return HONE_OK;
@@ -327,6 +333,8 @@ hn_status hn_rules_run(hone_error *err, hn_pass_ctx *ctx, const hn_rule *rules, 
     rule_set set = {rules, hn_calloc(count, sizeof(program)), count};
     if (!set.programs) HN_NOMEM(err, "rewriting");
     hone_status status = HONE_OK;
+    for (size_t r = 0; r < count; r++)
+        hn_rule_note(ctx, rules[r].name, false);
     for (size_t r = 0; r < count && status == HONE_OK; r++)
         if (!compile(rules[r].pattern, &set.programs[r]))
             status = HN_SET(err, HONE_ERR_INTERNAL, "the pattern of rewrite %s is malformed",

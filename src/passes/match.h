@@ -51,5 +51,7 @@ typedef struct hn_rule {
 // Applies the rules to every graph of the module until none fits.
 hn_status hn_rules_run(hone_error *err, hn_pass_ctx *ctx, const hn_rule *rules, size_t count);
 // Does one pattern end at this node? For tests and for passes with loops of their own.
+// Tells the caller of the passes about a rewrite; rewrites without a pattern call it themselves.
+void hn_rule_note(const hn_pass_ctx *ctx, const char *name, bool fired);
 bool hn_match_at(hn_pass_ctx *ctx, const char *pattern, hn_node *node, hn_match *out_match);
 #endif

@@ -73,6 +73,8 @@ static hn_status run_one(hone_error *err, hn_module *module, const hn_pass *pass
         .expand_storage = options->expand_storage,
         .pinned = options->pinned,
         .pinned_count = options->pinned_count,
+        .rule = options->rule,
+        .user = options->user,
     };
     int64_t start = hn_clock_ns();
     HN_TRY_CTX(err, pass->run(err, &ctx), "in pass %s", pass->name);

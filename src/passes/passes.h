@@ -20,6 +20,8 @@ typedef struct hn_pass_ctx {
     bool expand_storage;     // weights stored in 16 bits are made float32 once
     hn_value *const *pinned; // values that must survive by identity (calibration points), or NULL
     int pinned_count;
+    void (*rule)(void *user, const char *name, bool fired); // see hn_pass_options
+    void *user;
 } hn_pass_ctx;
 typedef hone_status (*hn_pass_fn)(hone_error *err, hn_pass_ctx *ctx);
 
@@ -45,6 +47,8 @@ typedef struct hn_pass_options {
     hn_value *const *pinned; // see hn_pass_ctx
     int pinned_count;
     void (*trace)(void *user, const hn_pass *pass, int changes, int64_t ns);
+    // Each rewrite that is looked for, and again with `fired` when it has been done; may be NULL.
+    void (*rule)(void *user, const char *name, bool fired);
     void *user;
 } hn_pass_options;
 

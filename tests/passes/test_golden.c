@@ -2,12 +2,15 @@
 // TEST-TIMEOUT 120
 // Golden tests of passes. tests/passes/*.ir hold cases:
 //
-//   == name: pass,pass [freeze] [pin=value]
+//   == name: pass,pass [freeze] [pin=value] [near=family]
 //   graph "" { ... }          before
 //   --
 //   graph "" { ... }          after, or the word `same`: the passes must leave it alone
 //
-// Each case is also run by the references before and after on random inputs. With
+// Each case is also run by the references before and after on random inputs. Every rewrite must fire in
+// some case. A family is the rewrites that share a name but for a number at its end (gelu-1, gelu-2);
+// near=family marks a case in which none of them may fire, and every family of the two files about
+// recognition needs two such. With
 // HONE_UPDATE_GOLDEN=1 the file's second parts are written anew (read the difference!).
 #include "support/test.h"
 #include "support/module_run.h"
@@ -17,6 +20,7 @@
 
 #define MAX_NAMES 16
 #define MAX_IO    16
+#define MAX_RULES 160
 
 typedef struct golden {
     char title[160]; // "name: passes options"
@@ -25,6 +29,68 @@ typedef struct golden {
 
 static hone_error err;
 static int failures;
+
+typedef struct rule {
+    const char *name;
+    char family[48];
+    int fired, fired_now;
+    bool recognition; // looked for in recognise.ir or attention.ir
+} rule;
+static rule rules[MAX_RULES];
+static int rule_count;
+static bool in_recognition;
+static struct { char family[48]; int count; } nears[MAX_RULES];
+static int near_count;
+
+static void note_rule(void *user, const char *name, bool fired) {
+    (void)user;
+    rule *r = NULL;
+    for (int i = 0; i < rule_count && !r; i++)
+        if (strcmp(rules[i].name, name) == 0) r = &rules[i];
+    if (!r) {
+        assert_true(rule_count < MAX_RULES);
+        r = &rules[rule_count++];
+        r->name = name;
+        snprintf(r->family, sizeof r->family, "%s", name);
+        char *dash = strrchr(r->family, '-');
+        if (dash && dash[1] && dash[1 + strspn(dash + 1, "0123456789")] == 0) *dash = 0;
+    }
+    r->recognition |= in_recognition;
+    r->fired += fired;
+    r->fired_now += fired;
+}
+
+// After a case: a family that it marks as near must not have fired.
+static void check_near(const golden *g) {
+    for (const char *at = g->title; (at = strstr(at, " near=")); at++) {
+        char family[48];
+        bool known = false;
+        snprintf(family, sizeof family, "%.*s", (int)strcspn(at + 6, " "), at + 6);
+        for (int i = 0; i < rule_count; i++) {
+            if (strcmp(rules[i].family, family) != 0) continue;
+            known = true;
+            if (!rules[i].fired_now) continue;
+            fprintf(stderr, "%s: %s fires on a near-miss\n", g->title, rules[i].name);
+            failures++;
+        }
+        if (!known) {
+            fprintf(stderr, "%s: no rewrite that was looked for is of family %s\n", g->title, family);
+            failures++;
+        }
+        int k = 0;
+        while (k < near_count && strcmp(nears[k].family, family) != 0)
+            k++;
+        near_count += k == near_count;
+        snprintf(nears[k].family, sizeof nears[k].family, "%s", family);
+        nears[k].count++;
+    }
+}
+
+static int near_misses(const char *family) {
+    for (int k = 0; k < near_count; k++)
+        if (strcmp(nears[k].family, family) == 0) return nears[k].count;
+    return 0;
+}
 
 static char *print(const hn_module *m) {
     hn_str out = {0};
@@ -57,7 +123,7 @@ static hn_module *load(const golden *g, const char *body) {
 static bool run_passes(const golden *g, hn_module *m) {
     char copy[160], *names[MAX_NAMES + 1] = {0}, *rest = NULL;
     hn_value *pinned[1];
-    hn_pass_options options = {.verify = true, .pinned = pinned};
+    hn_pass_options options = {.verify = true, .pinned = pinned, .rule = note_rule};
     snprintf(copy, sizeof copy, "%s", strchr(g->title, ':') + 1);
     char *passes = strtok_r(copy, " ", &rest);
     for (char *word; (word = strtok_r(NULL, " ", &rest));) {
@@ -104,7 +170,10 @@ static char *check(const golden *g) {
     hn_module *m = load(g, g->before);
     hn_module *original = m ? hn_module_clone(m, NULL) : NULL;
     char *got = NULL;
+    for (int i = 0; i < rule_count; i++)
+        rules[i].fired_now = 0;
     if (original && run_passes(g, m)) {
+        check_near(g);
         char *unchanged = print(original), *wanted = NULL;
         got = print(m);
         if (strcmp(got, unchanged) == 0) {
@@ -187,11 +256,19 @@ static void test_all(void **state) {
         if (length < 4 || strcmp(entry->d_name + length - 3, ".ir") != 0) continue;
         if (only && strcmp(only, entry->d_name) != 0) continue;
         snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
+        in_recognition = strcmp(entry->d_name, "recognise.ir") == 0 || strcmp(entry->d_name, "attention.ir") == 0;
         cases += run_file(path);
         files++;
     }
     closedir(dir);
-    printf("%d cases in %d files\n", cases, files);
+    printf("%d cases in %d files, %d rewrites\n", cases, files, rule_count);
+    for (int i = 0; i < rule_count && !getenv("HONE_GOLDEN_ONLY"); i++) {
+        int near = near_misses(rules[i].family);
+        if (!rules[i].fired) fprintf(stderr, "no case makes %s fire\n", rules[i].name);
+        if (rules[i].recognition && near < 2)
+            fprintf(stderr, "%s: %d near-misses of its family, 2 are due\n", rules[i].name, near);
+        failures += !rules[i].fired || (rules[i].recognition && near < 2);
+    }
     assert_true(files > 0 && cases > 0);
     assert_int_equal(failures, 0);
 }
