@@ -189,6 +189,36 @@ static hone_status view_of_view(hone_error *err, hn_match *m, bool *out_done) {
     return HONE_OK;
 }
 
+// Indices that name each place of the leading `depth` dims once, in order: the result is a view. Exporters
+// write masks of attention so.
+static hone_status gather_all(hone_error *err, hn_match *m, bool *out_done) {
+    hn_node *node = m->root;
+    hn_value *x = hn_match_value(m, "x"), *out = node->outputs[0];
+    const hn_tensor *index = hn_match_tensor(m, "i");
+    bool nd = hn_pass_is(node, "GatherND");
+    int axis = 0, rank = x->type.rank, last = index->shape.rank - 1;
+    if (rank < 1 || (nd ? last < 0 || hn_op_int(node, "batch_dims") != 0
+                        : !hn_axis_normalise(hn_op_int(node, "axis"), rank, &axis) || axis != 0))
+        return HONE_OK;
+    int64_t depth = nd ? index->shape.dims[last] : 1, places = 1, shape[HN_MAX_RANK];
+    if (depth < 1 || depth > rank || hn_pass_pinned(m->ctx, out)) return HONE_OK;
+    for (int64_t d = 0; d < depth; d++)
+        if (!hn_dim_is_const(x->type.dims[d]) || !hn_mul_i64(places, x->type.dims[d], &places))
+            return HONE_OK;
+    if (places < 1 || hn_tensor_count(index) / depth != places || !shape_operand(&out->type, shape))
+        return HONE_OK;
+    for (int64_t place = 0; place < places; place++)
+        for (int64_t d = depth - 1, rest = place; d >= 0; rest /= x->type.dims[d--])
+            if (hn_tensor_get_i64(index, place * depth + d) != rest % x->type.dims[d]) return HONE_OK;
+    hn_value *operand = hn_graph_add_const_i64(node->graph, shape, out->type.rank, false);
+    hn_value *in[] = {x, operand};
+    hn_value *made = operand ? hn_pass_build(node, "Reshape", in, 2) : NULL;
+    if (!made) HN_NOMEM(err, "replacing a gather");
+    hn_pass_replace(m->ctx, out, made);
+    *out_done = true;
+    return HONE_OK;
+}
+
 // Leading dims merged, the last two swapped, leading dims split again: one Transpose.
 static hone_status batched_transpose(hone_error *err, hn_match *m, bool *out_done) {
     hn_value *x = hn_match_value(m, "x"), *out = m->root->outputs[0];
@@ -227,6 +257,7 @@ static const hn_rule k_rules[] = {
     {"same-shape", VIEWS "|Expand|Tile|Slice|Pad(x, ...)", same_shape},
     {"batched-transpose", "Reshape(Transpose:swap(Reshape(x, s)), t)", batched_transpose},
     {"view-of-view", VIEWS "(~" VIEWS ":inner(x, ...), ...)", view_of_view},
+    {"gather-all", "Gather|GatherND(x, i!)", gather_all},
     {"add-zero", "Add(x, 0)", neutral},
     {"subtract-zero", "Sub(x, 0)", neutral},
     {"times-one", "Mul(x, 1)", neutral},
