@@ -25,4 +25,14 @@ hone_status hn_ref_q_matmul(hone_error *err, const hn_call *call);
 void hn_cost_q_conv(const hn_node *node, hn_cost *out_cost);
 void hn_cost_q_matmul(const hn_node *node, hn_cost *out_cost);
 
+// ---- steps.c ----
+hone_status hn_infer_steps(hone_error *err, hn_infer *ctx);
+hone_status hn_ref_steps(hone_error *err, const hn_call *call);
+void hn_cost_steps(const hn_node *node, hn_cost *out_cost);
+hone_status hn_infer_lookup(hone_error *err, hn_infer *ctx);
+hone_status hn_ref_lookup(hone_error *err, const hn_call *call);
+hone_status hn_infer_add_norm(hone_error *err, hn_infer *ctx);
+hone_status hn_ref_add_norm(hone_error *err, const hn_call *call);
+void hn_cost_add_norm(const hn_node *node, hn_cost *out_cost);
+
 #endif

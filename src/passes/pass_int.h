@@ -36,6 +36,12 @@ hn_value *hn_pass_add_constant(hn_node *at, hn_tensor *tensor);
 // Removes the node if all its outputs are unused, then its producers likewise.
 void hn_pass_sweep(hn_pass_ctx *ctx, hn_node *node);
 
+// ---- element-wise steps (device) ----------------------------------------------------------------
+// An element-wise operator that may be fused, of one or two operands.
+bool hn_pass_step_known(const char *op_type, bool *out_binary);
+// Bounds of a Clip as plain numbers, absent ones infinite; false where they are not constant.
+bool hn_pass_clip_bounds(const hn_node *clip, float *out_low, float *out_high);
+
 // ---- posts (device) -----------------------------------------------------------------------------
 // May the only user of the node's output become its next post? Single use, no graph output, not
 // pinned, same float32 type. The operand (NULL: unary) is not yet an input of the node.

@@ -6,7 +6,8 @@
 // node moves down to the step's place: its own inputs stay defined, the step's other operand is.
 #include "passes/pass_int.h"
 
-// What may become a post: every backend of device graphs has these in float32.
+// What may become a post or a step of hn.Elementwise: every backend of device graphs has these in
+// float32.
 static const struct {
     const char *op;
     bool binary;
@@ -30,11 +31,19 @@ static bool only_output(const hn_node *node) {
     return node->output_count > 0 && node->outputs[0];
 }
 
-// Bounds of a Clip as plain numbers; absent ones are infinite.
-static bool clip_bounds(const hn_node *clip, hn_post *post) {
-    post->alpha = -__builtin_inff();
-    post->beta = __builtin_inff();
-    float *bounds[] = {&post->alpha, &post->beta};
+bool hn_pass_step_known(const char *op_type, bool *out_binary) {
+    for (size_t row = 0; row < HN_COUNT_OF(k_steps); row++)
+        if (!strcmp(k_steps[row].op, op_type)) {
+            *out_binary = k_steps[row].binary;
+            return true;
+        }
+    return false;
+}
+
+bool hn_pass_clip_bounds(const hn_node *clip, float *out_low, float *out_high) {
+    *out_low = -__builtin_inff();
+    *out_high = __builtin_inff();
+    float *bounds[] = {out_low, out_high};
     for (int i = 0; i < 2; i++) {
         const hn_value *bound = hn_in(clip, i + 1);
         if (!bound) continue;
@@ -59,21 +68,18 @@ static bool post_of(const hn_pass_ctx *ctx, const hn_node *producer, bool wide, 
     if (!only_output(step) || step->post_count || *step->domain) return false;
     const hn_value *result = step->outputs[0];
     if (!hn_pass_same_type(value, result) || hn_pass_pinned(ctx, result)) return false;
-    size_t row = 0;
-    while (row < HN_COUNT_OF(k_steps) && strcmp(k_steps[row].op, step->op_type) != 0)
-        row++;
-    if (row == HN_COUNT_OF(k_steps)) return false;
-    hn_post post = {
-        .op = step->op, .op_type = k_steps[row].op, .input = -1, .scale = -1, .zero = -1};
+    bool binary;
+    if (!hn_pass_step_known(step->op_type, &binary)) return false;
+    hn_post post = {.op = step->op, .op_type = hn_op_get(step->op)->name, .input = -1, .scale = -1, .zero = -1};
     hn_value *operand = NULL;
-    if (k_steps[row].binary) {
+    if (binary) {
         if (step->input_count != 2) return false;
         operand = step->inputs[1 - index];
         if (!operand || operand->type.dtype != value->type.dtype || operand->type.rank < 0) return false;
         post.swapped = index == 1;
         if (post.swapped && hn_pass_is(step, "PRelu")) return false; // the slope is no accumulator
     } else if (hn_pass_is(step, "Clip")) {
-        if (index != 0 || !clip_bounds(step, &post)) return false;
+        if (index != 0 || !hn_pass_clip_bounds(step, &post.alpha, &post.beta)) return false;
     } else {
         const char *schema = hn_op_get(step->op)->attrs;
         if (strstr(schema, "alpha:f")) post.alpha = hn_op_float(step, "alpha");

@@ -109,7 +109,7 @@ static void parse_attrs(hn_node *node, const char *p, int *outputs) {
             p++;
         const char *eq = strchr(p, '=');
         if (!eq) break;
-        char name[64], value[128];
+        char name[64], value[256];
         snprintf(name, sizeof name, "%.*s", (int)(eq - p), p);
         size_t n = strcspn(eq + 1, " ");
         snprintf(value, sizeof value, "%.*s", (int)n, eq + 1);
@@ -121,9 +121,18 @@ static void parse_attrs(hn_node *node, const char *p, int *outputs) {
         }
         double number = strtod(value, &end);
         const char *schema = hn_op_get(node->op)->attrs;
-        char list[80];
+        char list[80], floats[80];
         snprintf(list, sizeof list, "%s:is", name);
-        if (strchr(value, ',') || strstr(schema, list)) {
+        snprintf(floats, sizeof floats, "%s:fs", name);
+        if (strstr(schema, floats)) {
+            float list_of[48];
+            int count = 0;
+            for (char *v = value; *v; count++) {
+                list_of[count] = strtof(v, &v);
+                if (*v == ',') v++;
+            }
+            assert_true(hn_node_set_floats(node, name, list_of, count));
+        } else if (strchr(value, ',') || strstr(schema, list)) {
             int64_t ints[16];
             int count = 0;
             for (char *v = value; *v; count++) {

@@ -156,6 +156,9 @@ typedef struct cpu_ew {
 // Finds the unary function of an op with its parameters; false where there is none.
 bool cpu_ew_unary(const cpu_state *cpu, hn_op op, float alpha, float beta, cpu_ew *out);
 bool cpu_ew_binary(const cpu_state *cpu, hn_op op, cpu_ew *out);
+// Strides of an operand along the dims of `out` (0 where it is broadcast); false if it does not fit.
+bool cpu_operand_strides(const hn_shape *out, const hn_shape *shape, hn_layout layout,
+                         int64_t *out_strides);
 // Sets dims and strides: `out` in `layout`; operands with their own shapes and layouts.
 bool cpu_ew_shape(cpu_ew *ew, const hn_shape *out, hn_layout layout, const hn_shape *a,
                   hn_layout a_layout, const hn_shape *b, hn_layout b_layout);

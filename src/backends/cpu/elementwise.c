@@ -73,9 +73,8 @@ bool cpu_ew_binary(const cpu_state *cpu, hn_op op, cpu_ew *out) {
     return false;
 }
 
-// Strides of an operand along the dims of `out` (0 where it is broadcast); false if it does not fit.
-static bool operand_strides(const hn_shape *out, const hn_shape *shape, hn_layout layout,
-                            int64_t *strides) {
+bool cpu_operand_strides(const hn_shape *out, const hn_shape *shape, hn_layout layout,
+                         int64_t *strides) {
     int64_t own[HN_MAX_RANK];
     int lead = out->rank - shape->rank;
     if (lead < 0) return false;
@@ -94,8 +93,8 @@ bool cpu_ew_shape(cpu_ew *ew, const hn_shape *out, hn_layout layout, const hn_sh
                   hn_layout a_layout, const hn_shape *b, hn_layout b_layout) {
     int64_t as[HN_MAX_RANK], bs[HN_MAX_RANK] = {0};
     int order[HN_MAX_RANK], n = 0;
-    if (!operand_strides(out, a, a_layout, as)) return false;
-    if (b && !operand_strides(out, b, b_layout, bs)) return false;
+    if (!cpu_operand_strides(out, a, a_layout, as)) return false;
+    if (b && !cpu_operand_strides(out, b, b_layout, bs)) return false;
     if (!hn_shape_count(out, &ew->count)) return false;
     cpu_physical(out->rank, layout, order);
     for (int i = 0; i < out->rank; i++) {
