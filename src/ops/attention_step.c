@@ -7,13 +7,16 @@
 // shared by groups. mask is float32 and broadcasts to [B, heads, queries, keys].
 // empty_rows says what a row of weights without a number becomes: 0: it stays NaN; 1: zeros, as graphs
 // say it by Where(IsNaN(w), 0, w); 2: zeros where -inf masks every key, else NaN stays.
+// `view`, where it is given, replaces `packed`: batch, heads, key heads, queries, keys, size, value size,
+// then offset and strides of batch, head, row (elements) of q, k, v, then the strides of the output,
+// whose dims are `shape`: heads read from and written to where other values have them.
 //
 // hn.RotateHalf(x, cos, sin): x * cos + turned(x) * sin, where turned swaps the halves of the last dim
 // and negates the first: rotary embedding as exporters write it. cos and sin broadcast to x.
 #include <math.h>
 #include "ops/nn_int.h"
 
-enum { PACK_Q = 1, PACK_K = 2, PACK_V = 4, PACK_Y = 8 };
+enum { PACK_Y = 8 };
 
 typedef struct side {
     hn_dim batch, heads, length, size;
@@ -28,13 +31,64 @@ static bool side_of(const hn_type *type, bool packed, side *out) {
     return true;
 }
 
+// The attributes as heads; false where there is no view.
+static bool read_view(const hn_node *node, hn_attention *out) {
+    int64_t count;
+    const int64_t *v = hn_node_ints(node, "view", &count);
+    if (!v || count != HN_ATTENTION_VIEW) return false;
+    *out = (hn_attention){v[0], v[1], v[2], v[3], v[4], v[5], v[6], {v[7], v[8], v[9], v[10]},
+                          {v[11], v[12], v[13], v[14]}, {v[15], v[16], v[17], v[18]}, {0, v[19], v[20], v[21]}, {0}, false};
+    return true;
+}
+
+// Does every row lie inside of a value of `count` elements?
+static bool inside(const hn_heads *h, const int64_t dims[4], int64_t count) {
+    int64_t strides[] = {h->batch, h->head, h->row, 1}, last = h->offset;
+    if (h->offset < 0) return false;
+    for (int i = 0; i < 4; i++) {
+        int64_t reach;
+        if (dims[i] < 1 || strides[i] < 0 || !hn_mul_i64(dims[i] - 1, strides[i], &reach) || !hn_add_i64(last, reach, &last))
+            return false;
+    }
+    return last < count;
+}
+
+static hone_status infer_view(hone_error *err, hn_infer *ctx, const hn_attention *a) {
+    const hn_heads *sides[] = {&a->q, &a->k, &a->v, &a->y};
+    int64_t dims[4][4] = {{a->batch, a->heads, a->queries, a->size},
+                          {a->batch, a->kv_heads, a->keys, a->size},
+                          {a->batch, a->kv_heads, a->keys, a->value_size},
+                          {a->batch, a->heads, a->queries, a->value_size}};
+    int64_t rank, count = 1;
+    const int64_t *shape = hn_node_ints(ctx->node, "shape", &rank);
+    hn_dim out[HN_MAX_RANK];
+    bool good = shape && rank <= HN_MAX_RANK && a->kv_heads > 0 && a->heads % a->kv_heads == 0;
+    for (int i = 0; i < rank && good; i++) {
+        good = shape[i] > 0 && hn_mul_i64(count, shape[i], &count);
+        out[i] = shape[i];
+    }
+    good = good && inside(sides[3], dims[3], count) && count == a->batch * a->heads * a->queries * a->value_size;
+    for (int i = 0; i < 3 && good; i++) {
+        hn_shape in;
+        const hn_type *type = hn_in_type(ctx, i);
+        if (!type || !hn_type_shape(type, &in)) continue;
+        good = hn_shape_count(&in, &count) && inside(sides[i], dims[i], count);
+    }
+    if (!good) HN_FAIL_NODE(err, HONE_ERR_FORMAT, ctx->node, "its view reaches beyond its operands");
+    hn_infer_set(ctx, 0, hn_in_type(ctx, 0)->dtype, (int)rank, out);
+    return HONE_OK;
+}
+
 hone_status hn_infer_attention_step(hone_error *err, hn_infer *ctx) {
+    hn_attention seen;
+    if (read_view(ctx->node, &seen)) return infer_view(err, ctx, &seen);
+    hn_dtype dtype = hn_in_type(ctx, 0) ? hn_in_type(ctx, 0)->dtype : HN_F32;
     int64_t packed = hn_op_int(ctx->node, "packed");
     side s[3];
     int rank[3];
     for (int i = 0; i < 3; i++)
         HN_TRY(hn_expect_rank(err, ctx, i, 3, 4, &rank[i]));
-    hn_infer_set(ctx, 0, HN_F32, -1, NULL);
+    hn_infer_set(ctx, 0, dtype, -1, NULL);
     for (int i = 0; i < 3; i++)
         if (rank[i] < 0 || !side_of(hn_in_type(ctx, i), packed >> i & 1, &s[i])) return HONE_OK;
     if (rank[0] != rank[1] || rank[1] != rank[2])
@@ -60,26 +114,81 @@ hone_status hn_infer_attention_step(hone_error *err, hn_infer *ctx) {
     hn_dim flat[3] = {s[0].batch, s[0].length, s[2].size};
     hn_dim plain[4] = {s[0].batch, s[0].heads, s[0].length, s[2].size};
     hn_dim turned[4] = {s[0].batch, s[0].length, s[0].heads, s[2].size};
-    hn_infer_set(ctx, 0, HN_F32, rank[0], rank[0] == 3 ? flat : packed & PACK_Y ? turned : plain);
+    hn_infer_set(ctx, 0, dtype, rank[0], rank[0] == 3 ? flat : packed & PACK_Y ? turned : plain);
     return HONE_OK;
 }
 
 // ---- reference ----------------------------------------------------------------------------------
-typedef struct view {
-    const double *data;
-    int64_t batch, heads, length, size;
-    bool packed;
-} view;
-
-static int64_t offset(const view *v, int64_t b, int64_t h, int64_t i) {
-    return v->packed ? ((b * v->length + i) * v->heads + h) * v->size
-                     : ((b * v->heads + h) * v->length + i) * v->size;
+static int64_t offset(const hn_heads *v, int64_t b, int64_t h, int64_t i) {
+    return v->offset + b * v->batch + h * v->head + i * v->row;
 }
 
-static view view_of(const hn_shape *shape, const double *data, bool packed) {
+// Rank 4 with the heads before or behind the rows; rank 3: `heads` of them in the last dim.
+static bool heads_of(const hn_shape *shape, bool packed, int64_t heads, hn_heads *out, int64_t dims[4]) {
     const int64_t *d = shape->dims;
-    if (shape->rank == 3) return (view){data, d[0], 1, d[1], d[2], false};
-    return packed ? (view){data, d[0], d[2], d[1], d[3], true} : (view){data, d[0], d[1], d[2], d[3], false};
+    if (shape->rank == 3) {
+        if (heads < 1 || d[2] % heads) return false;
+        memcpy(dims, (int64_t[]){d[0], heads, d[1], d[2] / heads}, 4 * sizeof *dims);
+        *out = (hn_heads){0, d[1] * d[2], d[2] / heads, d[2]};
+        return true;
+    }
+    if (shape->rank != 4) return false;
+    int64_t h = packed ? d[2] : d[1], rows = packed ? d[1] : d[2];
+    memcpy(dims, (int64_t[]){d[0], h, rows, d[3]}, 4 * sizeof *dims);
+    *out = packed ? (hn_heads){0, rows * h * d[3], d[3], h * d[3]} : (hn_heads){0, h * rows * d[3], rows * d[3], d[3]};
+    return true;
+}
+
+// The standard operator without what a step has not.
+static bool plain_standard(const hn_node *node, int inputs) {
+    for (int i = 4; i < inputs; i++)
+        if (node->inputs[i]) return false;
+    for (int i = 1; i < node->output_count; i++)
+        if (node->outputs[i]) return false;
+    return hn_node_float(node, "softcap", 0) == 0 && hn_node_int(node, "left_window_size", -1) < 0 &&
+           hn_node_int(node, "right_window_size", -1) < 0;
+}
+
+static bool read_shapes(const hn_node *node, const hn_shape shapes[4], hn_attention *out) {
+    bool step = *node->domain != '\0';
+    if (step && read_view(node, out)) return true;
+    int64_t packed = step ? hn_op_int(node, "packed") : 0, d[4][4];
+    int64_t q_heads = step ? 1 : hn_node_int(node, "q_num_heads", 0), kv_heads = step ? 1 : hn_node_int(node, "kv_num_heads", 0);
+    *out = (hn_attention){0};
+    hn_heads *sides[] = {&out->q, &out->k, &out->v, &out->y};
+    for (int i = 0; i < 4; i++)
+        if (!heads_of(&shapes[i], packed >> i & 1, i == 1 || i == 2 ? kv_heads : q_heads, sides[i], d[i])) return false;
+    out->batch = d[0][0];
+    out->heads = d[0][1];
+    out->kv_heads = d[1][1];
+    out->queries = d[0][2];
+    out->keys = d[1][2];
+    out->size = d[0][3];
+    out->value_size = d[2][3];
+    return d[0][3] == d[1][3] && d[1][2] == d[2][2] && d[1][1] == d[2][1] && d[1][1] > 0 && d[0][1] % d[1][1] == 0;
+}
+
+bool hn_attention_read(const hn_node *node, int inputs, hn_attention *out) {
+    hn_shape shapes[4];
+    bool step = *node->domain != '\0';
+    if (inputs < 3 || (!step && !plain_standard(node, inputs))) return false;
+    for (int i = 0; i < 4; i++) {
+        const hn_value *v = i < 3 ? node->inputs[i] : node->outputs[0];
+        if (!v || !hn_type_shape(&v->type, &shapes[i])) return false;
+    }
+    if (!read_shapes(node, shapes, out)) return false;
+    const hn_value *mask = inputs > 3 ? node->inputs[3] : NULL;
+    hn_shape m;
+    if (!mask) return true;
+    if (!hn_type_shape(&mask->type, &m) || m.rank > 4) return false;
+    int64_t want[4] = {out->batch, out->heads, out->queries, out->keys}, stride = 1;
+    for (int i = m.rank - 1, at = 3; i >= 0; i--, at--) {
+        if (m.dims[i] != 1 && m.dims[i] != want[at]) return false;
+        out->mask[at] = m.dims[i] == 1 ? 0 : stride;
+        stride *= m.dims[i];
+    }
+    out->has_mask = true;
+    return true;
 }
 
 static double mask_at(const hn_tensor *mask, const double *data, const int64_t at[4]) {
@@ -105,39 +214,40 @@ static void weights(double *row, int64_t keys, int64_t empty_rows) {
 }
 
 static hone_status step_body(hone_error *err, const hn_call *call, hn_arena *scratch) {
-    int64_t packed = hn_op_int(call->node, "packed"), empty = hn_op_int(call->node, "empty_rows");
+    int64_t empty = hn_op_int(call->node, "empty_rows");
     double scale = (double)hn_op_float(call->node, "scale");
     const double *data[4];
     for (int i = 0; i < 4; i++)
         HN_TRY(hn_load_f64(err, scratch, hn_call_in(call, i), &data[i]));
-    view q = view_of(&hn_call_in(call, 0)->shape, data[0], packed & PACK_Q);
-    view k = view_of(&hn_call_in(call, 1)->shape, data[1], packed & PACK_K);
-    view v = view_of(&hn_call_in(call, 2)->shape, data[2], packed & PACK_V);
     const hn_tensor *mask = hn_call_in(call, 3);
-    view out = {NULL, q.batch, q.heads, q.length, v.size, (packed & PACK_Y) != 0};
+    hn_shape shapes[4];
+    hn_attention at;
+    for (int i = 0; i < 4; i++)
+        shapes[i] = i < 3 ? hn_call_in(call, i)->shape : hn_call_out(call, 0)->shape;
+    if (!read_shapes(call->node, shapes, &at)) HN_FAIL_NODE(err, HONE_ERR_FORMAT, call->node, "its operands do not fit together");
     double *y, *row;
-    HN_TRY(hn_scratch_f64(err, scratch, q.batch * q.heads * q.length * v.size, &y));
-    HN_TRY(hn_scratch_f64(err, scratch, k.length, &row));
-    for (int64_t b = 0; b < q.batch; b++)
-        for (int64_t h = 0; h < q.heads; h++)
-            for (int64_t i = 0; i < q.length; i++) {
-                int64_t group = h / (q.heads / k.heads);
-                const double *query = q.data + offset(&q, b, h, i);
-                for (int64_t j = 0; j < k.length; j++) {
-                    const double *key = k.data + offset(&k, b, group, j);
+    HN_TRY(hn_scratch_f64(err, scratch, at.batch * at.heads * at.queries * at.value_size, &y));
+    HN_TRY(hn_scratch_f64(err, scratch, at.keys, &row));
+    for (int64_t b = 0; b < at.batch; b++)
+        for (int64_t h = 0; h < at.heads; h++)
+            for (int64_t i = 0; i < at.queries; i++) {
+                int64_t group = h / (at.heads / at.kv_heads);
+                const double *query = data[0] + offset(&at.q, b, h, i);
+                for (int64_t j = 0; j < at.keys; j++) {
+                    const double *key = data[1] + offset(&at.k, b, group, j);
                     double sum = 0;
-                    for (int64_t d = 0; d < q.size; d++)
+                    for (int64_t d = 0; d < at.size; d++)
                         sum += query[d] * key[d];
                     row[j] = sum * scale;
                     if (mask) row[j] += mask_at(mask, data[3], (int64_t[]){b, h, i, j});
                 }
-                weights(row, k.length, empty);
-                double *to = y + offset(&out, b, h, i);
-                for (int64_t d = 0; d < v.size; d++)
+                weights(row, at.keys, empty);
+                double *to = y + offset(&at.y, b, h, i);
+                for (int64_t d = 0; d < at.value_size; d++)
                     to[d] = 0;
-                for (int64_t j = 0; j < k.length; j++)
-                    for (int64_t d = 0; d < v.size; d++)
-                        to[d] += row[j] * v.data[offset(&v, b, group, j) + d];
+                for (int64_t j = 0; j < at.keys; j++)
+                    for (int64_t d = 0; d < at.value_size; d++)
+                        to[d] += row[j] * data[2][offset(&at.v, b, group, j) + d];
             }
     hn_store_f64(hn_call_out(call, 0), y);
     return HONE_OK;
@@ -148,14 +258,9 @@ hone_status hn_ref_attention_step(hone_error *err, const hn_call *call) {
 
 // Both products; the softmax in between counts five a score.
 void hn_cost_attention_step(const hn_node *node, hn_cost *out_cost) {
-    const hn_value *q = hn_in(node, 0), *k = hn_in(node, 1), *v = hn_in(node, 2);
-    int64_t packed = hn_op_int(node, "packed");
-    side sq, sk, sv;
-    if (!q || !k || !v || !side_of(&q->type, packed & PACK_Q, &sq) ||
-        !side_of(&k->type, packed & PACK_K, &sk) || !side_of(&v->type, packed & PACK_V, &sv))
-        return;
-    out_cost->flops = (double)sq.batch * (double)sq.heads * (double)sq.length * (double)sk.length *
-                      (2 * (double)sq.size + 2 * (double)sv.size + 5);
+    hn_attention a;
+    if (!hn_attention_read(node, 3, &a)) return;
+    out_cost->flops = (double)a.batch * (double)a.heads * (double)a.queries * (double)a.keys * (2 * (double)a.size + 2 * (double)a.value_size + 5);
 }
 
 // ---- RotateHalf ---------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gather, Scatter and their like: moves that an index tensor directs. An index outside of its dim is
 // HONE_ERR_INPUT, found before anything is read or written there.
+#include "ops/nn_int.h"
 #include "ops/elementwise.h"
 #include "ops/move.h"
 
@@ -437,3 +438,50 @@ static hone_status one_hot_items(hone_error *err, const hn_call *call) {
 hone_status hn_ref_one_hot(hone_error *err, const hn_call *call) {
     return hn_move_call(err, call, one_hot_items);
 }
+
+// ---- hn.Embeddings ----------------------------------------------------------------------------------
+// hn.Embeddings(indices [batch, columns], part ...): row i of the output [batch, parts, size] is, for each part,
+// its row that indices[i, columns[part]] names, or where columns[part] is -1 its own row i. What models of
+// recommendation begin with, in one step.
+hone_status hn_infer_embeddings(hone_error *err, hn_infer *ctx) {
+    const hn_node *node = ctx->node;
+    int parts = node->input_count - 1;
+    int64_t columns[HN_EMBEDDING_PARTS];
+    if (parts > HN_EMBEDDING_PARTS) HN_BAD_NODE(err, node, "has %d parts, the limit is %d", parts, HN_EMBEDDING_PARTS);
+    HN_TRY(hn_read_ints(err, node, "columns", parts, -1, INT64_MAX, 0, columns));
+    const hn_type *indices = &node->inputs[0]->type, *first = &node->inputs[1]->type;
+    if (indices->rank >= 0 && indices->rank != 2) HN_BAD_NODE(err, node, "its indices have %d dims", indices->rank);
+    hn_dim dims[3] = {indices->rank == 2 ? indices->dims[0] : HN_DIM_FAILED, parts, HN_DIM_FAILED};
+    for (int i = 0; i < parts; i++) {
+        const hn_type *part = &node->inputs[1 + i]->type;
+        if (part->rank >= 0 && part->rank != 2) HN_BAD_NODE(err, node, "part %d has %d dims", i, part->rank);
+        if (indices->rank == 2 && hn_dim_is_const(indices->dims[1]) && columns[i] >= indices->dims[1])
+            HN_BAD_NODE(err, node, "there is no column %lld", (long long)columns[i]);
+        if (part->rank == 2) dims[2] = part->dims[1];
+    }
+    if (dims[0] == HN_DIM_FAILED || dims[2] == HN_DIM_FAILED) hn_infer_unknown(ctx, 0, first->dtype, 3);
+    else hn_infer_set(ctx, 0, first->dtype, 3, dims);
+    return HONE_OK;
+}
+
+static hone_status embeddings_items(hone_error *err, const hn_call *call) {
+    const hn_tensor *indices = call->inputs[0], *out = call->outputs[0];
+    int parts = (int)out->shape.dims[1];
+    int64_t columns[HN_EMBEDDING_PARTS], batch = out->shape.dims[0], size = out->shape.dims[2];
+    HN_TRY(hn_read_ints(err, call->node, "columns", parts, -1, INT64_MAX, 0, columns));
+    char *to = out->data;
+    for (int64_t i = 0; i < batch; i++)
+        for (int p = 0; p < parts; p++) {
+            const hn_tensor *part = call->inputs[1 + p];
+            size_t row = (size_t)size * hn_item_bytes(part);
+            int64_t index = i;
+            if (part->shape.dims[1] != size || (columns[p] < 0 && part->shape.dims[0] != batch))
+                HN_FAIL_NODE(err, HONE_ERR_INPUT, call->node, "part %d does not fit the others", p);
+            if (columns[p] >= 0)
+                HN_TRY(read_index(err, call, indices, i * indices->shape.dims[1] + columns[p], part->shape.dims[0], &index));
+            memcpy(to, (const char *)part->data + (size_t)index * row, row);
+            to += row;
+        }
+    return HONE_OK;
+}
+hone_status hn_ref_embeddings(hone_error *err, const hn_call *call) { return hn_move_call(err, call, embeddings_items); }

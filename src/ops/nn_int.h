@@ -53,6 +53,23 @@ void hn_infer_first(hn_infer *ctx, int output, hn_dtype dtype);
 hn_status hn_read_ints(hone_error *err, const hn_node *node, const char *name, int count,
                        int64_t lo, int64_t hi, int64_t absent, int64_t *out_values);
 
+// ---- attention (attention_step.c) ---------------------------------------------------------------
+typedef struct hn_heads {
+    int64_t offset, batch, head, row; // elements; the numbers of a row lie together
+} hn_heads;
+typedef struct hn_attention {
+    int64_t batch, heads, kv_heads, queries, keys, size, value_size;
+    hn_heads q, k, v, y;
+    int64_t mask[4]; // strides over batch, heads, queries, keys
+    bool has_mask;
+} hn_attention;
+#define HN_ATTENTION_VIEW 22 // numbers of hn.Attention's `view`
+// How the heads of hn.Attention, or of the standard operator without cache, cap and window, lie. False where
+// dims are unknown, or it is neither. `inputs`: without those of posts.
+bool hn_attention_read(const hn_node *node, int inputs, hn_attention *out);
+
+#define HN_EMBEDDING_PARTS 60 // of hn.Embeddings
+
 // ---- sliding windows (window.c) -----------------------------------------------------------------
 typedef enum hn_auto_pad { HN_PAD_EXPLICIT, HN_PAD_SAME_UPPER, HN_PAD_SAME_LOWER, HN_PAD_VALID } hn_auto_pad;
 

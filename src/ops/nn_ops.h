@@ -70,6 +70,8 @@ HN_REF_FN(hn_ref_attention);
 HN_COST_FN(hn_cost_attention);
 HN_INFER_FN(hn_infer_rotary);
 HN_REF_FN(hn_ref_rotary);
+HN_INFER_FN(hn_infer_embeddings);
+HN_REF_FN(hn_ref_embeddings);
 HN_INFER_FN(hn_infer_attention_step);
 HN_REF_FN(hn_ref_attention_step);
 HN_COST_FN(hn_cost_attention_step);

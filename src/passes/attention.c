@@ -7,9 +7,12 @@
 //   y = w v  [transposed to the heads behind the rows]
 //
 // Transposes of the operands that only bring the heads forward are read through, so are keys and values
-// repeated for groups of query heads. All values in between must be used here only.
+// repeated for groups of query heads. All values in between must be used here only. `attention` takes float32,
+// `attention_half` 16-bit floats with heads of at most HALF_SIZE numbers, what the cards' kernel is for.
 #include "passes/match.h"
 #include <math.h>
+
+#define HALF_SIZE 128
 
 typedef struct found {
     hn_node *softmax, *last; // last: the product with the values
@@ -20,14 +23,17 @@ typedef struct found {
     hn_dim batch, heads, queries, keys;
 } found;
 
+static bool is_half(hn_dtype dtype) { return dtype == HN_F16 || dtype == HN_BF16; }
+static bool is_narrow_float(hn_dtype dtype) { return dtype == HN_F32 || is_half(dtype); }
+
 static bool inner(const hn_pass_ctx *ctx, const hn_value *value, size_t uses) {
     return value->uses.count == uses && !value->graph_output_uses && !hn_pass_pinned(ctx, value) &&
-           value->type.dtype == HN_F32;
+           is_narrow_float(value->type.dtype);
 }
 
 static bool scalar(const hn_pass_ctx *ctx, const hn_value *value, double *out) {
     const hn_tensor *t = value ? hn_pass_constant(ctx, value) : NULL;
-    if (!t || t->dtype != HN_F32 || hn_tensor_count(t) != 1) return false;
+    if (!t || !is_narrow_float(t->dtype) || hn_tensor_count(t) != 1) return false;
     *out = hn_tensor_get_f64(t, 0);
     return isfinite(*out);
 }
@@ -143,7 +149,7 @@ static bool read_scores(const hn_pass_ctx *ctx, hn_value *value, found *f, hn_no
             f->mask = add->inputs[1 - i];
             scores = add->inputs[i];
         }
-        if (!scores || f->mask->type.dtype != HN_F32 || f->mask->type.rank < 0 ||
+        if (!scores || f->mask->type.dtype != value->type.dtype || f->mask->type.rank < 0 ||
             f->mask->type.rank > value->type.rank)
             return false;
     }
@@ -192,18 +198,28 @@ static bool mask_fits(const found *f) {
     return true;
 }
 
-static bool describe(const hn_pass_ctx *ctx, hn_node *softmax, found *f) {
+// The cards' kernel is compiled for its sizes.
+static bool fits_half(const found *f) {
+    const hn_type *types[] = {&f->k->type, &f->v->type};
+    for (int i = 0; i < 2; i++) {
+        hn_dim size = types[i]->dims[types[i]->rank - 1];
+        if (!hn_dim_is_const(size) || size > HALF_SIZE) return false;
+    }
+    return true;
+}
+
+static bool describe(const hn_pass_ctx *ctx, hn_node *softmax, bool half, found *f) {
     *f = (found){.softmax = softmax};
     hn_value *w = softmax->outputs[0];
     int rank = w->type.rank, axis;
     hn_node *product;
-    if (softmax->post_count || (rank != 3 && rank != 4) || softmax->version < 13 ||
+    if ((half ? !is_half(w->type.dtype) : w->type.dtype != HN_F32) || softmax->post_count || (rank != 3 && rank != 4) || softmax->version < 13 ||
         !hn_axis_normalise(hn_op_int(softmax, "axis"), rank, &axis) || axis != rank - 1)
         return false;
     if (!read_scores(ctx, softmax->inputs[0], f, &product) || !read_weights(ctx, w, f)) return false;
     hn_value *q = unscaled(ctx, product->inputs[0], &f->scale);
     hn_value *kt = unscaled(ctx, product->inputs[1], &f->scale), *v = f->last->inputs[1];
-    if (q->type.dtype != HN_F32 || q->type.rank != rank || kt->type.rank != rank || v->type.rank != rank ||
+    if (q->type.dtype != w->type.dtype || q->type.rank != rank || kt->type.rank != rank || v->type.rank != rank ||
         !isfinite((float)f->scale))
         return false;
     const hn_dim *d = w->type.dims;
@@ -227,7 +243,8 @@ static bool describe(const hn_pass_ctx *ctx, hn_node *softmax, found *f) {
     }
     f->packed = q_bit | k_bit | v_bit;
     f->y = f->last->outputs[0];
-    if (k_grouped != v_grouped || f->y->type.dtype != HN_F32 || hn_pass_pinned(ctx, f->y) || !mask_fits(f))
+    if (k_grouped != v_grouped || f->y->type.dtype != w->type.dtype || hn_pass_pinned(ctx, f->y) || !mask_fits(f) ||
+        (half && !fits_half(f)))
         return false;
     if (rank == 4 && inner(ctx, f->y, 1) && perm_is(f->y->uses.data[0].node, k_heads_behind, 4) &&
         !hn_pass_pinned(ctx, f->y->uses.data[0].node->outputs[0])) {
@@ -251,11 +268,11 @@ static hn_status fuse(hone_error *err, hn_pass_ctx *ctx, const found *f) {
     return HONE_OK;
 }
 
-static hone_status attention_graph(hone_error *err, hn_pass_ctx *ctx, hn_graph *graph) {
+static hn_status fuse_all(hone_error *err, hn_pass_ctx *ctx, hn_graph *graph, bool half) {
     for (hn_node *node = graph->first, *next; node; node = next) {
         found f;
         next = node->next;
-        if (!hn_pass_is(node, "Softmax") || !describe(ctx, node, &f)) continue;
+        if (!hn_pass_is(node, "Softmax") || !describe(ctx, node, half, &f)) continue;
         // What goes lies before the last product or is the transpose behind it.
         next = f.last->next;
         while (next && next->outputs[0] == f.y)
@@ -264,6 +281,10 @@ static hone_status attention_graph(hone_error *err, hn_pass_ctx *ctx, hn_graph *
     }
     return HONE_OK;
 }
+
+static hone_status attention_graph(hone_error *err, hn_pass_ctx *ctx, hn_graph *graph) { return fuse_all(err, ctx, graph, false); }
+static hone_status half_graph(hone_error *err, hn_pass_ctx *ctx, hn_graph *graph) { return fuse_all(err, ctx, graph, true); }
+hone_status hn_pass_attention_half(hone_error *err, hn_pass_ctx *ctx) { return hn_pass_each_graph(err, ctx, half_graph); }
 
 // ---- rotary embedding ---------------------------------------------------------------------------
 // One slice along the last dim, with unit step; where it begins and ends.

@@ -139,7 +139,8 @@ static bool takes_steps(const hn_node *node, bool wide) {
     if (heavy(node)) return true;
     return wide && node->op && !*node->domain && node->output_count == 1 && node->outputs[0] &&
            fuses(node->outputs[0]->type.dtype, true) &&
-           (hn_op_has(node->op, HN_T_ELEMENTWISE) || hn_pass_is(node, "BatchNormalization"));
+           (hn_op_has(node->op, HN_T_ELEMENTWISE) || hn_pass_is(node, "BatchNormalization") ||
+            hn_pass_is(node, "InstanceNormalization"));
 }
 
 static hn_status absorb_graph(hone_error *err, hn_pass_ctx *ctx, hn_graph *graph, bool wide) {

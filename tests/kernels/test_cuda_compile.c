@@ -15,7 +15,11 @@ static const kcase k_cases[] = {
 };
 
 static bool is_library(const cuda_row *row) { return !strncmp(row->variant, "cublas", 6) || !strncmp(row->variant, "cudnn", 5); }
-static bool row_is(const cuda_row *row, const char *op) { return !strcmp(row->op, "*") || !strcmp(row->op, op); }
+// Operators of our own are written with their domain.
+static bool row_is(const cuda_row *row, const char *op) {
+    if (!strncmp(op, "hn.", 3)) return !strcmp(row->domain, "hn") && !strcmp(row->op, op + 3);
+    return !*row->domain && (!strcmp(row->op, "*") || !strcmp(row->op, op));
+}
 
 typedef struct seen {
     char op[48];
@@ -29,7 +33,6 @@ static int compile_all(cuda_device *d, const char *type, bool brief, bool *reach
     static seen done[1024];
     int done_count = 0, kernels = 0;
     for (size_t c = 0; c < HN_COUNT_OF(k_cases); c++) {
-        if (!strncmp(k_cases[c].op, "hn.", 3)) continue;
         bool wanted = false;
         for (size_t r = 0; r < row_count; r++) {
             bool have = is_library(&rows[r]) || !row_is(&rows[r], k_cases[c].op) || rows[r].min_cc > d->caps.cc;

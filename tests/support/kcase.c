@@ -277,7 +277,10 @@ bool kcase_same(const hn_tensor *ref, const void *got_data, float rtol, float at
         if (r == g) continue;
         double d = fabs(r - g);
         if (isnan(d) || d > *worst) *worst = isnan(d) ? INFINITY : d;
-        if (!(d <= rtol * top + atol)) return false;
+        if (!(d <= rtol * top + atol)) {
+            print_message("    element %lld of %lld is %g, not %g (largest %g)\n", (long long)i, (long long)n, g, r, top);
+            return false;
+        }
     }
     return true;
 }

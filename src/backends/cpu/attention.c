@@ -3,21 +3,18 @@
 // cache, no cap and no window; and rotary embedding. Plain layouts; heads are found by strides, so that
 // operands lie as the products left them.
 #include "backends/cpu/cpu_int.h"
+#include "ops/nn_int.h"
 #include <math.h>
 
 // Below this a fork and join costs more than the second thread saves; what a thread should have.
 #define SERIAL_FLOPS 4e5
 #define ROW_BLOCK    32
 
-typedef struct head_strides {
-    int64_t batch, head, row; // floats
-} head_strides;
-
 typedef struct attention_kernel {
     hn_kernel base;
     const hn_k_attention *k;
     int64_t batch, heads, kv_heads, queries, blocks;
-    head_strides q, keys, v, y;
+    hn_heads q, keys, v, y;
     int64_t mask_batch, mask_head;
     hn_k_attention_head head; // what all heads share; pointers are those of the run
     bool has_mask, serial;
@@ -37,7 +34,7 @@ static void pack_heads(void *arg, int64_t begin, int64_t end) {
     const attention_kernel *k = job->k;
     for (int64_t u = begin; u < end; u++) {
         int64_t b = u / k->kv_heads, h = u % k->kv_heads;
-        k->k->pack(job->keys + b * k->keys.batch + h * k->keys.head, k->keys.row, k->head.keys,
+        k->k->pack(job->keys + k->keys.offset + b * k->keys.batch + h * k->keys.head, k->keys.row, k->head.keys,
                    k->head.size, job->packed + u * packed_floats(k), k->head.padded);
     }
 }
@@ -49,8 +46,8 @@ static void do_blocks(void *arg, int64_t begin, int64_t end) {
     for (int64_t u = begin; u < end; u++) {
         int64_t block = u % k->blocks, h = u / k->blocks % k->heads, b = u / k->blocks / k->heads;
         hn_k_attention_head head = k->head;
-        head.q = job->q + b * k->q.batch + h * k->q.head;
-        head.v = job->v + b * k->v.batch + h / group * k->v.head;
+        head.q = job->q + k->q.offset + b * k->q.batch + h * k->q.head;
+        head.v = job->v + k->v.offset + b * k->v.batch + h / group * k->v.head;
         head.y = job->y + b * k->y.batch + h * k->y.head;
         head.packed = job->packed + (b * k->kv_heads + h / group) * packed_floats(k);
         head.mask = job->mask ? job->mask + b * k->mask_batch + h * k->mask_head : NULL;
@@ -78,86 +75,43 @@ static hone_status attention_run(hone_error *err, hn_kernel *kernel, const hn_ar
 static const hn_kernel_ops k_attention_ops = {sizeof(hn_kernel_ops), NULL, attention_run,
                                               cpu_kernel_destroy};
 
-// Dims and strides of an operand: heads in a dim of their own, before or behind the rows, or packed in
-// the last dim of a rank 3 value.
-static bool heads_of(const cpu_value *v, bool packed, int64_t heads, head_strides *out, int64_t dims[4]) {
-    const int64_t *d = v->shape.dims;
-    if (v->dtype != HN_F32 || v->count == 0) return false;
-    if (v->shape.rank == 3) {
-        if (heads < 1 || d[2] % heads) return false;
-        int64_t size = d[2] / heads;
-        memcpy(dims, (int64_t[]){d[0], heads, d[1], size}, 4 * sizeof *dims);
-        *out = (head_strides){d[1] * d[2], size, d[2]};
-        return true;
-    }
-    if (v->shape.rank != 4) return false;
-    int64_t h = packed ? d[2] : d[1], rows = packed ? d[1] : d[2];
-    memcpy(dims, (int64_t[]){d[0], h, rows, d[3]}, 4 * sizeof *dims);
-    *out = packed ? (head_strides){rows * h * d[3], d[3], h * d[3]}
-                  : (head_strides){h * rows * d[3], rows * d[3], d[3]};
-    return true;
-}
-
-static bool mask_of(const hn_node *node, attention_kernel *k) {
-    cpu_value m;
-    if (cpu_base_inputs(node) < 4 || !node->inputs[3]) return true;
-    if (!cpu_in(node, 3, &m) || m.dtype != HN_F32 || m.shape.rank > 4) return false;
-    int64_t want[4] = {k->batch, k->heads, k->queries, k->head.keys}, strides[4] = {0}, step = 1;
-    for (int i = m.shape.rank - 1, d = 3; i >= 0; i--, d--) {
-        if (m.shape.dims[i] != 1 && m.shape.dims[i] != want[d]) return false;
-        strides[d] = m.shape.dims[i] == 1 ? 0 : step;
-        step *= m.shape.dims[i];
-    }
-    k->has_mask = true;
-    k->mask_batch = strides[0];
-    k->mask_head = strides[1];
-    k->head.mask_row = strides[2];
-    k->head.mask_key = strides[3];
-    return true;
-}
-
-// The standard operator without what this kernel does not do.
-static bool plain_standard(const hn_node *node) {
-    int given = cpu_base_inputs(node);
-    for (int i = 4; i < given; i++)
-        if (node->inputs[i]) return false;
-    for (int i = 1; i < node->output_count; i++)
-        if (node->outputs[i]) return false;
-    return hn_node_float(node, "softcap", 0) == 0 && hn_node_int(node, "left_window_size", -1) < 0 &&
-           hn_node_int(node, "right_window_size", -1) < 0;
+static bool floats(const hn_node *node) {
+    cpu_value v;
+    for (int i = 0; i < cpu_base_inputs(node); i++)
+        if (node->inputs[i] && (!cpu_in(node, i, &v) || v.dtype != HN_F32 || v.count == 0)) return false;
+    return cpu_out(node, 0, &v) && v.dtype == HN_F32 && v.count > 0;
 }
 
 static bool attention_read(const hn_node *node, attention_kernel *k) {
-    cpu_value q, keys, v, y;
-    int64_t dq[4], dk[4], dv[4], dy[4];
+    hn_attention a;
     bool step = *node->domain != '\0';
-    if (!cpu_in(node, 0, &q) || !cpu_in(node, 1, &keys) || !cpu_in(node, 2, &v) || !cpu_out(node, 0, &y) ||
-        (!step && !plain_standard(node)))
-        return false;
-    int64_t packed = step ? hn_op_int(node, "packed") : 0;
-    int64_t q_heads = step ? 1 : hn_node_int(node, "q_num_heads", 0);
-    int64_t kv_heads = step ? 1 : hn_node_int(node, "kv_num_heads", 0);
-    if (!heads_of(&q, packed & 1, q_heads, &k->q, dq) || !heads_of(&keys, packed & 2, kv_heads, &k->keys, dk) ||
-        !heads_of(&v, packed & 4, kv_heads, &k->v, dv) || !heads_of(&y, packed & 8, q_heads, &k->y, dy))
-        return false;
-    k->batch = dq[0];
-    k->heads = dq[1];
-    k->kv_heads = dk[1];
-    k->queries = dq[2];
-    k->head.keys = dk[2];
-    k->head.size = dq[3];
-    k->head.value_size = dv[3];
-    k->head.padded = (dk[2] + 15) / 16 * 16;
+    if (!floats(node) || !hn_attention_read(node, cpu_base_inputs(node), &a)) return false;
+    k->batch = a.batch;
+    k->heads = a.heads;
+    k->kv_heads = a.kv_heads;
+    k->queries = a.queries;
+    k->q = a.q;
+    k->keys = a.k;
+    k->v = a.v;
+    k->y = a.y;
+    k->head.keys = a.keys;
+    k->head.size = a.size;
+    k->head.value_size = a.value_size;
+    k->head.padded = (a.keys + 15) / 16 * 16;
     k->head.q_row = k->q.row;
     k->head.v_row = k->v.row;
     k->head.y_row = k->y.row;
+    k->has_mask = a.has_mask;
+    k->mask_batch = a.mask[0];
+    k->mask_head = a.mask[1];
+    k->head.mask_row = a.mask[2];
+    k->head.mask_key = a.mask[3];
     k->head.last = !step && hn_node_int(node, "is_causal", 0) ? 0 : INT64_MAX;
     k->head.scale = hn_node_attr(node, "scale") ? hn_node_float(node, "scale", 1)
-                                                : (float)(1 / sqrt((double)dq[3]));
+                                                : (float)(1 / sqrt((double)a.size));
     k->head.empty_rows = step ? (int)hn_op_int(node, "empty_rows") : 2;
     // Gathers of keys count in 32 bits.
-    return dk[2] <= HN_K_ATTENTION_MAX_KEYS && k->keys.row < INT32_MAX / 16 && dq[3] == dk[3] &&
-           dk[2] == dv[2] && dk[1] == dv[1] && dk[1] > 0 && dq[1] % dk[1] == 0 && mask_of(node, k);
+    return a.keys <= HN_K_ATTENTION_MAX_KEYS && k->keys.row < INT32_MAX / 16;
 }
 
 hone_status own_attention_select(hone_error *err, cpu_state *cpu, const hn_select *what,

@@ -9,11 +9,12 @@
 #include "backends/cpu/window.h"
 #include "backends/cuda/cuda_int.h"
 
-#define MAX_TRIES     5
+#define MAX_TRIES     8
 #define MAX_CONFIGS   24
 #define MAX_DESCS     64
 #define MAX_WORKSPACE ((size_t)256 << 20)
 #define BUILD_NS      500000000 // no further engine is tried for a convolution after half a second
+#define HEAVY_FLOPS   1e10      // worth more tries: tens of microseconds at least
 #define WIDE          8 // channels that 16-bit engines want
 
 enum { ID_X = 1, ID_W, ID_Y, ID_BIAS, ID_FIRST_OPERAND = 10, ID_FIRST_VIRTUAL = 100 };
@@ -38,6 +39,7 @@ typedef struct conv_plans {
     hn_dnn_desc plans[MAX_TRIES];
     int64_t workspaces[MAX_TRIES];
     int plan_count, chosen, fused;
+    bool bias_apart;          // no engine takes it: it runs with the posts
     int64_t operand_ids[HN_MAX_POST];
     struct conv_plans *next;
 } conv_plans;
@@ -348,7 +350,7 @@ static bool plan_of(maker *m, hn_dnn_desc config) {
 }
 
 // Plans for a graph, best guess first. `exact`: no engine that rounds operands.
-static void build_plans(maker *m, hn_dnn_desc operation_graph, bool exact) {
+static void build_plans(maker *m, hn_dnn_desc operation_graph, bool exact, int tries) {
     static const int k_modes[] = {HN_DNN_HEUR_A, HN_DNN_HEUR_FALLBACK};
     const hn_cudnn *dnn = m->d->dnn;
     int64_t begin = hn_clock_ns();
@@ -363,7 +365,7 @@ static void build_plans(maker *m, hn_dnn_desc operation_graph, bool exact) {
         for (; good && made < MAX_CONFIGS; made++)
             if (dnn->cudnnBackendCreateDescriptor(HN_DNN_ENGINE_CONFIG, &configs[made]) != HN_DNN_OK) break;
         if (good && dnn->cudnnBackendGetAttribute(heuristic, HN_DNN_A_HEUR_RESULTS, HN_DNN_T_DESC, made, &found, configs) != HN_DNN_OK) found = 0;
-        for (int64_t i = 0; i < found && i < made && m->s->plan_count < m->d->tries && m->s->plan_count < MAX_TRIES; i++) {
+        for (int64_t i = 0; i < found && i < made && m->s->plan_count < tries && m->s->plan_count < MAX_TRIES; i++) {
             // Engines compiled at run time take up to seconds each: what there is then has to do.
             if (m->s->plan_count && hn_clock_ns() - begin > BUILD_NS) break;
             if (!exact || !engine_rounds(m, configs[i])) plan_of(m, configs[i]);
@@ -496,7 +498,7 @@ static void conv_free(cuda_kernel *k) {
 }
 
 // ---- building -----------------------------------------------------------------------------------
-static hn_status bind_pointers(hone_error *err, cuda_kernel *k, const hn_node *node, const conv *c, const int64_t *operand_ids) {
+static hn_status bind_pointers(hone_error *err, cuda_kernel *k, const hn_node *node, const conv *c, bool bias_apart, const int64_t *operand_ids) {
     if (c->widen) {
         conv_state *s = k->call_state;
         s->ids[s->pointer_count] = ID_X;
@@ -506,7 +508,7 @@ static hn_status bind_pointers(hone_error *err, cuda_kernel *k, const hn_node *n
     }
     HN_TRY(bind_weights(err, k, node, c));
     HN_TRY(bind_id(err, k, node, ID_Y, -1));
-    if (c->has_bias) HN_TRY(bind_id(err, k, node, ID_BIAS, 2));
+    if (c->has_bias && !bias_apart) HN_TRY(bind_id(err, k, node, ID_BIAS, 2));
     for (int i = 0; i < c->fused; i++) {
         if (node->post[i].input < 0) continue;
         k->base.in_layout[node->post[i].input] = c->layout;
@@ -515,21 +517,32 @@ static hn_status bind_pointers(hone_error *err, cuda_kernel *k, const hn_node *n
     return HONE_OK;
 }
 
-// With as many posts in the graph as an engine takes.
+// With as many posts in the graph as an engine takes; at last without the bias, which no engine for 3-D
+// transposed convolutions takes.
+// With few output channels, 16-bit engines with a bias give 0 for infinite sums (seen on an H200, cuDNN 9).
+static bool bias_must_wait(const conv *c) {
+    return c->has_bias && cuda_is_float16(c->y.dtype) && c->y.shape.dims[1] < 16;
+}
+
 static hn_status make_plans(hone_error *err, cuda_device *d, const hn_node *node, const conv *c, bool exact, int most, const char *key,
                             conv_plans **out_plans) {
     conv_plans *plans = hn_calloc(1, sizeof *plans);
     if (!plans) HN_NOMEM(err, "selecting a kernel");
+    const cpu_value *many = c->transposed ? &c->x : &c->y;
+    double flops = 2.0 * (double)many->count * (double)c->w.count / (double)many->shape.dims[1];
     plans->dnn = d->dnn;
     plans->chosen = -1;
     plans->references = 1;
     snprintf(plans->key, sizeof plans->key, "%s", key);
-    for (plans->fused = most; plans->fused >= 0; plans->fused--) {
+    for (int fused = bias_must_wait(c) ? -1 : most; fused >= (c->has_bias ? -1 : 0) && !plans->plan_count; fused--) {
+        conv bare = *c;
         drop_descs(plans);
         maker m = {d, plans, false};
-        hn_dnn_desc operations = graph(&m, node, c, plans->fused, plans->operand_ids);
-        if (operations) build_plans(&m, operations, exact);
-        if (plans->plan_count) break;
+        plans->bias_apart = fused < 0;
+        if (fused < 0) bare.has_bias = false;
+        plans->fused = fused < 0 ? 0 : fused;
+        hn_dnn_desc operations = graph(&m, node, &bare, plans->fused, plans->operand_ids);
+        if (operations) build_plans(&m, operations, exact, d->tries > 1 && flops > HEAVY_FLOPS ? MAX_TRIES : d->tries);
     }
     if (!plans->plan_count) {
         drop_descs(plans);
@@ -565,8 +578,8 @@ static hn_status conv_build(hone_error *err, cuda_kernel *k, const hn_select *wh
     for (int i = 0; i < s->shared->plan_count; i++)
         if ((size_t)s->shared->workspaces[i] > k->base.workspace_bytes) k->base.workspace_bytes = (size_t)s->shared->workspaces[i];
     k->base.workspace_bytes += s->workspace_at;
-    HN_TRY(bind_pointers(err, k, node, c, s->shared->operand_ids));
-    return cuda_posts(err, k, what, c->fused, &c->y.shape, c->y.dtype, c->layout);
+    HN_TRY(bind_pointers(err, k, node, c, s->shared->bias_apart, s->shared->operand_ids));
+    return cuda_posts_after(err, k, what, s->shared->bias_apart ? 2 : -1, c->fused, &c->y.shape, c->y.dtype, c->layout);
 }
 
 // For a transposed convolution the window is that of the convolution it is the gradient of.

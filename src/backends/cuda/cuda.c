@@ -252,7 +252,7 @@ static void cuda_info(hn_backend *backend, hn_backend_info *out_info) {
 
 static const char *const k_passes[] = {
     "fold", "static_if", "fold", "clean", "pad", "conv_bn", "recognise", "recognise_device",
-    "posts", "posts_wide", "device_dce", NULL,
+    "attention_half", "attention_views", "embeddings", "patches", "posts", "posts_wide", "device_dce", NULL,
 };
 static const hn_backend k_table = {
     .struct_size = sizeof(hn_backend),

@@ -173,6 +173,12 @@ bool cuda_band(const hn_shape *shape, hn_layout device_layout, const bool *reduc
 // The posts of a node from number `first` on, as a launch over output 0 in place.
 hn_status cuda_posts(hone_error *err, cuda_kernel *k, const hn_select *what, int first, const hn_shape *shape,
                      hn_dtype dtype, hn_layout layout);
+// The same with a value a channel (node input `bias`, -1: none) added first.
+hn_status cuda_posts_after(hone_error *err, cuda_kernel *k, const hn_select *what, int bias, int first, const hn_shape *shape,
+                           hn_dtype dtype, hn_layout layout);
+// Writes `A after(A value)`, the leading posts that need no further operand, for a kernel that computes in
+// `type` (A); how many they are.
+int cuda_posts_text(const hn_select *what, const char *type, hn_str *out);
 // Prints a formula's operand-free number so that CUDA C reads the same value.
 void cuda_print_number(hn_str *out, double value);
 

@@ -484,18 +484,47 @@ hone_status cuda_elementwise_select(hone_error *err, cuda_device *d, const hn_se
     return cuda_kernel_done(status, p.k, out_kernel);
 }
 
-hn_status cuda_posts(hone_error *err, cuda_kernel *k, const hn_select *what, int first, const hn_shape *shape,
-                     hn_dtype dtype, hn_layout layout) {
-    if (first >= what->node->post_count) return HONE_OK;
+hn_status cuda_posts_after(hone_error *err, cuda_kernel *k, const hn_select *what, int bias, int first, const hn_shape *shape,
+                           hn_dtype dtype, hn_layout layout) {
+    if (bias < 0 && first >= what->node->post_count) return HONE_OK;
     if (!hn_dtype_is_float(dtype) || !cuda_ctype(dtype)) return HONE_ERR_UNSUPPORTED;
     program p = {.d = k->device, .k = k, .what = what, .shape = *shape, .dtype = dtype, .layout = layout};
     p.type = dtype == HN_F64 ? "double" : "float";
     p.count = 1;
     p.operands[0] = (operand){.arg = cuda_arg_output(0), .dtype = dtype};
     cpu_strides(shape, cuda_to_host(layout), p.operands[0].strides);
-    step(&p, "x", !strcmp(p.type, "double") ? "to_f64(a0)" : "to_f32(a0)", "0", "0", "0");
-    hone_status status = add_posts(err, &p, first);
+    char x[48], y[48];
+    int number;
+    step(&p, "x", operand_text(&p, 0, x, sizeof x), "0", "0", "0");
+    hone_status status = bias >= 0 ? add_operand(err, &p, bias, 1, &number) : HONE_OK;
+    if (bias >= 0 && status == HONE_OK) step(&p, "x + y", temp_text(&p, x, sizeof x), operand_text(&p, number, y, sizeof y), "0", "0");
+    if (status == HONE_OK) status = add_posts(err, &p, first);
     if (status == HONE_OK) status = finish(err, &p);
     hn_str_free(&p.body);
     return status;
+}
+
+hn_status cuda_posts(hone_error *err, cuda_kernel *k, const hn_select *what, int first, const hn_shape *shape,
+                     hn_dtype dtype, hn_layout layout) {
+    return cuda_posts_after(err, k, what, -1, first, shape, dtype, layout);
+}
+
+int cuda_posts_text(const hn_select *what, const char *type, hn_str *out) {
+    const hn_node *node = what->node;
+    program p = {.what = what, .type = type};
+    int done = 0;
+    step(&p, "x", "value", "0", "0", "0");
+    hone_error err = {0};
+    hn_node unary = *node; // as far as no other operand is needed
+    while (done < node->post_count && node->post[done].input < 0) {
+        unary.post_count = done + 1;
+        hn_select one = {.node = &unary};
+        p.what = &one;
+        if (add_posts(&err, &p, done) != HONE_OK) break;
+        done++;
+    }
+    hn_str_printf(out, "__device__ __forceinline__ A after(A value) {\n%s    return t%d;\n}\n", hn_str_get(&p.body), p.temps - 1);
+    if (p.body.failed) out->failed = true;
+    hn_str_free(&p.body);
+    return done;
 }

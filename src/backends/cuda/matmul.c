@@ -12,6 +12,7 @@
 #define MAX_WORKSPACE ((size_t)32 << 20)
 #define MAX_CALLS     256
 #define WORKSPACE_ALIGN 256
+#define PAD_LEAST ((int64_t)1 << 18) // outputs from which a copy with even rows pays
 #define CHOOSE_ITSELF (-2) // none of the proposals starts: the library's own choice
 
 typedef struct product {
@@ -21,6 +22,7 @@ typedef struct product {
     int64_t step_a, step_b, step_c;  // elements between matrices of a batch
     int calls;                       // with outer batches: several calls
     int64_t at_a[MAX_CALLS], at_b[MAX_CALLS]; // elements
+    int64_t narrow;                  // k before it was filled up to whole 16 bytes, 0: it was not
     float alpha;
     int epilogue;
     int bias, residual;              // node inputs, -1: none
@@ -39,6 +41,7 @@ typedef struct product_state {
     int64_t at_a[MAX_CALLS], at_b[MAX_CALLS]; // bytes
     cuda_arg arg_a, arg_b, arg_bias, arg_residual;
     bool has_bias, has_residual, wide;
+    size_t workspace_at;             // the library's part begins there
     float alpha;
     char key[160];
 } product_state;
@@ -174,8 +177,8 @@ static int start(const cuda_kernel *k, const product_state *s, const hn_args *ar
     char *a = cuda_arg_pointer(&s->arg_a, args), *b = cuda_arg_pointer(&s->arg_b, args), *c = args->outputs[0];
     char *residual = s->has_residual ? cuda_arg_pointer(&s->arg_residual, args) : c;
     // The library wants a workspace that begins at 256 bytes; slabs align to 64.
-    size_t workspace_bytes = k->base.workspace_bytes ? k->base.workspace_bytes - WORKSPACE_ALIGN : 0;
-    void *workspace = workspace_bytes ? cuda_pointer((cuda_address(args->workspace) + WORKSPACE_ALIGN - 1) / WORKSPACE_ALIGN * WORKSPACE_ALIGN) : NULL;
+    size_t workspace_bytes = k->base.workspace_bytes > s->workspace_at ? k->base.workspace_bytes - s->workspace_at - WORKSPACE_ALIGN : 0;
+    void *workspace = workspace_bytes ? cuda_pointer((cuda_address(args->workspace) + s->workspace_at + WORKSPACE_ALIGN - 1) / WORKSPACE_ALIGN * WORKSPACE_ALIGN) : NULL;
     double alpha_wide = s->alpha, beta_wide = s->has_residual;
     float alpha = s->alpha, beta = s->has_residual;
     for (int i = 0; i < s->calls; i++) {
@@ -299,6 +302,52 @@ static bool propose(cuda_device *d, product_state *s) {
     return status == HN_LT_OK && s->found > 0;
 }
 
+// ---- rows of odd length -------------------------------------------------------------------------
+static bool wants_padding(const product *p) {
+    return cuda_is_float16(p->c.dtype) && p->calls == 1 && p->batch == 1 && !p->trans_a && p->k % 8 && p->b.data && !p->a.data &&
+           p->b.count == p->k * p->n && p->m * p->n >= PAD_LEAST;
+}
+
+static void pad_weights(void *user, void *out) {
+    const product *p = user;
+    size_t item = hn_dtype_bytes(p->c.dtype), rows = (size_t)(p->trans_b ? p->n : p->narrow), row = (size_t)(p->trans_b ? p->narrow : p->n) * item;
+    size_t step = p->trans_b ? (size_t)p->k * item : row;
+    memset(out, 0, (size_t)(p->k * p->n) * item);
+    for (size_t i = 0; i < rows; i++)
+        memcpy((char *)out + i * step, (const char *)p->b.data + i * row, row);
+}
+
+// Both operands with zeros up to whole 16 bytes: ours on the way, the weights once.
+static hn_status pad(hone_error *err, cuda_kernel *k, const hn_node *node, product *p, product_state *s) {
+    p->narrow = p->k;
+    p->k = (p->k + 7) / 8 * 8;
+    cuda_const *weights;
+    size_t item = hn_dtype_bytes(p->c.dtype);
+    HN_TRY(cuda_const_made(err, k->device, p->b.data, 200 + (uint64_t)p->k * 2 + p->trans_b, (size_t)(p->k * p->n) * item, pad_weights, p, &weights));
+    HN_TRY(cuda_kernel_hold(err, k, weights));
+    k->base.consumed |= 2;
+    s->arg_b = cuda_arg_memory(weights->memory);
+    hn_str text = {0};
+    hn_str_append(&text, cuda_text("prelude"));
+    hn_str_printf(&text, "typedef %s T;\n#define ROWS %lldll\n#define COUNT %lld\n#define WIDE %lld\n", cuda_ctype(p->c.dtype),
+                  (long long)p->m, (long long)p->narrow, (long long)p->k);
+    hn_str_append(&text, cuda_text("pad_rows"));
+    cuda_launch launch = {0};
+    hone_status status = text.failed ? HN_SET(err, HONE_ERR_NOMEM, "out of memory (writing a kernel)")
+                                     : cuda_function_get(err, k->device, hn_str_get(&text), "hn_k_pad_rows", true, &launch.function);
+    hn_str_free(&text);
+    if (status != HONE_OK) return status;
+    HN_TRY(cuda_kernel_input(err, k, node, 0, &launch.args[0]));
+    launch.args[1] = cuda_arg_workspace(0);
+    launch.arg_count = 2;
+    cuda_launch_1d(&launch, p->m * (p->k / 8), 256);
+    HN_TRY(cuda_kernel_launch(err, k, &launch));
+    k->before = 1;
+    s->arg_a = cuda_arg_workspace(0);
+    s->workspace_at = (size_t)(p->m * p->k) * item;
+    return HONE_OK;
+}
+
 static hn_status product_build(hone_error *err, cuda_kernel *k, const hn_select *what, product *p) {
     cuda_device *d = k->device;
     const hn_node *node = what->node;
@@ -312,8 +361,12 @@ static hn_status product_build(hone_error *err, cuda_kernel *k, const hn_select 
     s->chosen = -1;
     s->alpha = p->alpha;
     s->wide = p->c.dtype == HN_F64;
-    HN_TRY(cuda_kernel_input(err, k, node, 0, &s->arg_a));
-    HN_TRY(cuda_kernel_input(err, k, node, 1, &s->arg_b));
+    if (wants_padding(p)) {
+        HN_TRY(pad(err, k, node, p, s));
+    } else {
+        HN_TRY(cuda_kernel_input(err, k, node, 0, &s->arg_a));
+        HN_TRY(cuda_kernel_input(err, k, node, 1, &s->arg_b));
+    }
     if (p->scale_post >= 0) k->base.consumed |= 1ull << node->post[p->scale_post].input;
     s->has_bias = p->bias >= 0;
     s->has_residual = p->residual >= 0;
@@ -341,6 +394,7 @@ static hn_status product_build(hone_error *err, cuda_kernel *k, const hn_select 
     for (int i = 0; i < s->found; i++)
         if (s->results[i].workspace_bytes > k->base.workspace_bytes) k->base.workspace_bytes = s->results[i].workspace_bytes;
     if (k->base.workspace_bytes) k->base.workspace_bytes += WORKSPACE_ALIGN;
+    k->base.workspace_bytes += s->workspace_at;
     return cuda_posts(err, k, what, p->posts_done, &p->c.shape, p->c.dtype, CUDA_PLAIN);
 }
 
@@ -353,6 +407,8 @@ hone_status cuda_matmul_select(hone_error *err, cuda_device *d, const hn_select 
     p->trans_a = gemm && hn_node_int(node, "transA", 0);
     p->trans_b = gemm && hn_node_int(node, "transB", 0);
     p->bias = p->residual = p->scale_post = -1;
+    // A transpose of the last two dims may have come as the other layout: the same matrices, turned.
+    bool turned = !gemm && cuda_hint(what, 1) == CUDA_LAST && !node->inputs[1]->constant && node->inputs[1]->type.rank == 3;
     bool good = cpu_in(node, 0, &p->a) && cpu_in(node, 1, &p->b) && cpu_out(node, 0, &p->c) && p->a.dtype == p->c.dtype &&
                 p->b.dtype == p->c.dtype &&
                 (p->c.dtype == HN_F32 || p->c.dtype == HN_F64 || cuda_is_float16(p->c.dtype)) && p->c.count && product_shape(p);
@@ -363,10 +419,12 @@ hone_status cuda_matmul_select(hone_error *err, cuda_device *d, const hn_select 
         else if (good && hn_shape_equal(&c.shape, &p->c.shape)) p->residual = 2;
         else good = false;
     }
+    if (turned) p->trans_b = true; // steps between matrices stay
     hone_status status = good ? cuda_lt(err, d) : HONE_ERR_UNSUPPORTED;
     if (status == HONE_OK) take_posts(node, p);
     cuda_kernel *k = status == HONE_OK ? cuda_kernel_new(d, node) : NULL;
     if (status == HONE_OK && !k) status = HN_SET(err, HONE_ERR_NOMEM, "out of memory (selecting a kernel)");
+    if (status == HONE_OK && turned) k->base.in_layout[1] = CUDA_LAST;
     if (status == HONE_OK) status = product_build(err, k, what, p);
     hn_free(p);
     return cuda_kernel_done(status, k, out_kernel);

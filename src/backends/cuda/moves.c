@@ -4,6 +4,7 @@
 // The lists of strided copies are the CPU backend's own (cpu_moves): what an op means is written once.
 // A copy here moves units of up to 16 bytes; one that turns dims around goes through shared memory.
 #include "backends/cuda/cuda_int.h"
+#include "ops/nn_int.h"
 #include <stdio.h>
 
 static const char *unit_type(int bytes) {
@@ -231,6 +232,73 @@ hone_status cuda_gather_select(hone_error *err, cuda_device *d, const hn_select 
     launch.args[2] = cuda_arg_output(0);
     launch.args[3] = cuda_arg_memory(d->fault_device);
     launch.arg_count = 4;
+    cuda_launch_1d(&launch, total, 256);
+    if (status == HONE_OK) status = cuda_kernel_launch(err, k, &launch);
+    return cuda_kernel_done(status, k, out_kernel);
+}
+
+// ---- hn.Embeddings ----------------------------------------------------------------------------------
+typedef struct table_list {
+    uint64_t entries[HN_EMBEDDING_PARTS][3]; // address, column, rows
+    int count;
+} table_list;
+static void write_tables(void *user, void *out) {
+    const table_list *t = user;
+    memcpy(out, t->entries, (size_t)t->count * sizeof t->entries[0]);
+}
+
+// Tables are told by a list on the card; a part that is the node's own rows comes as the argument.
+static hn_status embedding_tables(hone_error *err, cuda_kernel *k, const hn_node *node, const int64_t *columns, cuda_launch *launch) {
+    table_list list = {.count = node->input_count - 1};
+    launch->args[1] = cuda_arg_i64(0);
+    for (int i = 0; i < list.count; i++) {
+        cuda_arg arg;
+        cpu_value part;
+        if (!cpu_in(node, 1 + i, &part)) return HONE_ERR_UNSUPPORTED;
+        HN_TRY(cuda_kernel_input(err, k, node, 1 + i, &arg));
+        if (columns[i] >= 0 ? arg.kind != CUDA_ARG_MEMORY : launch->args[1].kind != CUDA_ARG_I64) return HONE_ERR_UNSUPPORTED;
+        if (columns[i] < 0) launch->args[1] = arg;
+        memcpy(list.entries[i], (uint64_t[]){columns[i] < 0 ? 0 : arg.value, (uint64_t)columns[i], (uint64_t)part.shape.dims[0]}, sizeof list.entries[i]);
+    }
+    // Found by this kernel alone: its own address is the source.
+    cuda_const *constant;
+    HN_TRY(cuda_const_made(err, k->device, k, 1, (size_t)list.count * sizeof list.entries[0], write_tables, &list, &constant));
+    HN_TRY(cuda_kernel_hold(err, k, constant));
+    launch->args[2] = cuda_arg_memory(constant->memory);
+    return HONE_OK;
+}
+
+hone_status cuda_embeddings_select(hone_error *err, cuda_device *d, const hn_select *what, hn_kernel **out_kernel) {
+    const hn_node *node = what->node;
+    cpu_value indices, y;
+    int bits;
+    int64_t count;
+    const int64_t *columns = hn_node_ints(node, "columns", &count);
+    if (node->post_count || !cpu_in(node, 0, &indices) || !cpu_out(node, 0, &y) || y.count == 0 || !columns || count != y.shape.dims[1] ||
+        indices.data || (indices.dtype != HN_I64 && indices.dtype != HN_I32) || (bits = hn_dtype_bits(y.dtype)) < 8 || bits > 64)
+        return HONE_ERR_UNSUPPORTED;
+    int64_t row = y.shape.dims[2] * (bits / 8);
+    int unit = cuda_vector(row, 1, 16);
+    if (unit < bits / 8) unit = bits / 8;
+    cuda_kernel *k = cuda_kernel_new(d, node);
+    if (!k) HN_NOMEM(err, "selecting a kernel");
+    hn_str s = {0};
+    hn_str_append(&s, cuda_text("prelude"));
+    hn_str_printf(&s, "#define U %s\n#define I %s\n#define BATCH %lldll\n#define COLUMNS %lldll\n#define PARTS %lld\n#define INNER %lld\n",
+                  unit_type(unit), cuda_ctype(indices.dtype), (long long)y.shape.dims[0], (long long)indices.shape.dims[1], (long long)count,
+                  (long long)(row / unit));
+    hn_str_append(&s, cuda_text("embeddings"));
+    cuda_launch launch = {0};
+    hone_status status = s.failed ? HN_SET(err, HONE_ERR_NOMEM, "out of memory (writing a kernel)")
+                                  : cuda_function_get(err, d, hn_str_get(&s), "hn_k_embeddings", true, &launch.function);
+    hn_str_free(&s);
+    if (status == HONE_OK) status = cuda_kernel_input(err, k, node, 0, &launch.args[0]);
+    if (status == HONE_OK) status = embedding_tables(err, k, node, columns, &launch);
+    launch.args[3] = cuda_arg_output(0);
+    launch.args[4] = cuda_arg_memory(d->fault_device);
+    launch.arg_count = 5;
+    int64_t total = y.shape.dims[0] * count * (row / unit);
+    if (status == HONE_OK && total / 256 >= INT32_MAX) status = HONE_ERR_UNSUPPORTED;
     cuda_launch_1d(&launch, total, 256);
     if (status == HONE_OK) status = cuda_kernel_launch(err, k, &launch);
     return cuda_kernel_done(status, k, out_kernel);

@@ -211,6 +211,7 @@ static hn_status instance_norm_columns(hone_error *err, cuda_device *d, const hn
     hn_str_append(&s, "#define EPSILON ");
     cuda_print_number(&s, hn_node_float(node, "epsilon", 1e-5f));
     hn_str_printf(&s, "\ntypedef %s S;\n__device__ __forceinline__ A convert(T x) { return load_param(x); }\n", cuda_ctype(n->scale.dtype));
+    int done = cuda_posts_text(what, n->x.dtype == HN_F64 ? "double" : "float", &s);
     hn_str_append(&s, cuda_text("norm_columns"));
     cuda_launch part = {0}, finish = {0}, apply = {0};
     hone_status status = compiled(err, d, &s, "hn_k_norm_partial", false, &part);
@@ -235,12 +236,12 @@ static hn_status instance_norm_columns(hone_error *err, cuda_device *d, const hn
     part.grid[2] = 1;
     part.block[0] = (unsigned)threads;
     part.block[1] = part.block[2] = 1;
-    cuda_launch_1d(&finish, images * channels, threads);
+    cuda_launch_1d(&finish, images * channels * 32, threads);
     cuda_launch_1d(&apply, images * count * channels / vector, threads);
     const cuda_launch *all[] = {&part, &finish, &apply};
     for (int i = 0; i < 3 && status == HONE_OK; i++)
         status = cuda_kernel_launch(err, k, all[i]);
-    if (status == HONE_OK) status = cuda_posts(err, k, what, 0, &n->y.shape, n->y.dtype, CUDA_LAST);
+    if (status == HONE_OK) status = cuda_posts(err, k, what, done, &n->y.shape, n->y.dtype, CUDA_LAST);
     return cuda_kernel_done(status, k, out_kernel);
 }
 

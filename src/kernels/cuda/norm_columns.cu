@@ -41,18 +41,23 @@ extern "C" __global__ void __launch_bounds__(THREADS) hn_k_norm_partial(const T 
     }
 }
 
-// scale_shift: what a value is multiplied by and what is added, by image and channel.
+// scale_shift: what a value is multiplied by and what is added, by image and channel. A warp each.
 extern "C" __global__ void __launch_bounds__(THREADS)
     hn_k_norm_finish(const T *x, const A *partial, const S *scale, const S *bias, A *scale_shift) {
-    const i64 at = (i64)blockIdx.x * THREADS + threadIdx.x;
+    const i64 at = ((i64)blockIdx.x * THREADS + threadIdx.x) / 32;
     if (at >= (i64)OUTER * INNER) return;
     const i64 image = at / INNER;
     const int c = (int)(at % INNER);
     double sum = 0, squares = 0;
-    for (int piece = 0; piece < SPLIT; piece++) {
+    for (int piece = threadIdx.x % 32; piece < SPLIT; piece += 32) {
         sum += partial[((image * SPLIT + piece) * 2) * INNER + c];
         squares += partial[((image * SPLIT + piece) * 2 + 1) * INNER + c];
     }
+    for (int step = 16; step; step /= 2) {
+        sum += __shfl_xor_sync(~0u, sum, step);
+        squares += __shfl_xor_sync(~0u, squares, step);
+    }
+    if (threadIdx.x % 32) return;
     const double shifted = sum / COUNT, variance = squares / COUNT - shifted * shifted;
     const double mean = shifted + (double)convert(x[image * ((i64)COUNT * INNER) + c]);
     const double factor = (double)load_param(scale[c]) / sqrt((variance > 0 || variance != variance ? variance : 0) + (double)EPSILON);
@@ -70,6 +75,6 @@ extern "C" __global__ void __launch_bounds__(THREADS) hn_k_norm_apply(const T *x
     vec<D, VEC> out;
 #pragma unroll
     for (int e = 0; e < VEC; e++)
-        out.v[e] = store<D>::of(convert(in.v[e]) * p[2 * e] + p[2 * e + 1]);
+        out.v[e] = store<D>::of(after(convert(in.v[e]) * p[2 * e] + p[2 * e + 1]));
     *(vec<D, VEC> *)(y + at) = out;
 }
