@@ -29,10 +29,6 @@ static bool quant_params(const hn_pass_ctx *ctx, const hn_node *node, float *sca
     return *scale > 0 && *scale < __builtin_inff();
 }
 
-static bool is_small(const hn_value *value) {
-    return value && (value->type.dtype == HN_I8 || value->type.dtype == HN_U8);
-}
-
 // Reads one operator as a step whose operands are values. False: it does not take part.
 static bool step_of(const hn_pass_ctx *ctx, const hn_node *node, hn_step *out, hn_value *operands[2]) {
     hn_step step = {.op = node->op};
@@ -46,7 +42,7 @@ static bool step_of(const hn_pass_ctx *ctx, const hn_node *node, hn_step *out, h
     const hn_value *real = q ? node->inputs[0] : node->outputs[0];
     if (real->type.dtype != HN_F32 || real->type.rank < 0) return false;
     if (q || dq) {
-        if (!is_small(q ? node->outputs[0] : node->inputs[0]) || !quant_params(ctx, node, &step.a, &step.b))
+        if (!hn_pass_is_8bit(q ? node->outputs[0] : node->inputs[0]) || !quant_params(ctx, node, &step.a, &step.b))
             return false;
     } else if (hn_pass_is(node, "Pow")) {
         const hn_tensor *e = hn_pass_constant(ctx, hn_in(node, 1));
@@ -119,11 +115,13 @@ static bool joins(const hn_pass_ctx *ctx, tree *t, const hn_value *value) {
     hn_value *operands[2];
     const hn_value *result = t->nodes[0]->outputs[0];
     if (!node || node->graph != result->graph || member(t, node) >= 0 || t->count == HN_STEPS_MAX ||
-        value->graph_output_uses || hn_pass_pinned(ctx, value) || hn_pass_is(node, "QuantizeLinear") ||
-        !same_shape(value, result) || !step_of(ctx, node, &step, operands))
+        hn_pass_is(node, "QuantizeLinear") || !same_shape(value, result) || !step_of(ctx, node, &step, operands))
         return false;
-    if (is_small(operands[0]) && !read_alone(t, operands[0])) return false;
-    for (size_t u = 0; u < value->uses.count; u++)
+    if (hn_pass_is_8bit(operands[0]) && !read_alone(t, operands[0])) return false;
+    // DequantizeLinear is copied where others read it too: less to read than its result.
+    bool copied = hn_pass_is(node, "DequantizeLinear");
+    if (!copied && (value->graph_output_uses || hn_pass_pinned(ctx, value))) return false;
+    for (size_t u = 0; u < value->uses.count && !copied; u++)
         if (member(t, value->uses.data[u].node) < 0) return false;
     t->nodes[t->count++] = node;
     if (collect_inputs(ctx, t)) return true;

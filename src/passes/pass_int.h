@@ -26,6 +26,7 @@ hn_status hn_pass_each_graph(hone_error *err, hn_pass_ctx *ctx, hn_graph_fn fn);
 void hn_pass_replace(hn_pass_ctx *ctx, hn_value *from, hn_value *to);
 // Same element type and shape, both known.
 bool hn_pass_same_type(const hn_value *a, const hn_value *b);
+bool hn_pass_is_8bit(const hn_value *value); // int8 or uint8
 bool hn_pass_is(const hn_node *node, const char *op_type); // of the ONNX domain; NULL node: false
 // One new node of the op named (ONNX domain; inferred), or NULL when out of memory. For ops that
 // need attributes: make, set, then hn_infer_node.

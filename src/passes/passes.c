@@ -204,6 +204,10 @@ bool hn_pass_same_type(const hn_value *a, const hn_value *b) {
     return true;
 }
 
+bool hn_pass_is_8bit(const hn_value *value) {
+    return value && (value->type.dtype == HN_I8 || value->type.dtype == HN_U8);
+}
+
 bool hn_pass_is(const hn_node *node, const char *op_type) {
     return node && !*node->domain && strcmp(node->op_type, op_type) == 0;
 }

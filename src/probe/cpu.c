@@ -75,6 +75,7 @@ static void read_cpuid(hn_cpu *cpu) {
                   (b7 & bit_AVX512VL) && (b7 & bit_AVX512DQ);
     bool vnni = avx512 && (c7 & bit_AVX512VNNI);
     cpu->avx_vnni = avx2 && (a71 & 1u << 4);
+    cpu->avx512_vbmi = avx512 && (c7 & 1u << 1);
     cpu->avx512_bf16 = avx512 && (a71 & 1u << 5);
     cpu->avx512_fp16 = avx512 && (d7 & 1u << 23);
     bool amx = vnni && tiles && (d7 & 1u << 24) && (d7 & 1u << 25) && ask_for_amx();

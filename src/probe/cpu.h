@@ -20,7 +20,7 @@ typedef struct hn_cpu {
     char vendor[16], model[64];
     int family, model_number, stepping;
     hn_isa isa;           // what CPU and kernel offer
-    bool avx_vnni, avx512_bf16, avx512_fp16, amx_bf16, amx_int8; // beyond the levels
+    bool avx_vnni, avx512_vbmi, avx512_bf16, avx512_fp16, amx_bf16, amx_int8; // beyond the levels
     int64_t l1d_bytes, l2_bytes, l3_bytes; // of one instance as CPU 0 sees it, 0 = none
     int l3_instances;     // 0 = unknown
     int logical;          // CPUs of the machine that are online

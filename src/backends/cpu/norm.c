@@ -338,6 +338,83 @@ hone_status own_layer_norm_select(hone_error *err, cpu_state *cpu, const hn_sele
     return band_done(cpu, what, k, &y.shape, HN_LAYOUT_PLAIN, out_kernel);
 }
 
+// ---- sum and normalisation in one step ----------------------------------------------------------
+typedef struct add_norm_kernel {
+    band_kernel band; // first: base
+    hn_k_binary_fn add;
+    int64_t other_rows; // of the second summand, repeated
+    bool rms, keeps_sum;
+} add_norm_kernel;
+
+typedef struct add_norm_job {
+    const add_norm_kernel *k;
+    const float *x, *r, *scale, *bias;
+    float *out, *sum; // sum NULL: not wanted, made where the result goes
+} add_norm_job;
+
+static void add_norm_rows(void *arg, int64_t begin, int64_t end) {
+    const add_norm_job *job = arg;
+    const add_norm_kernel *k = job->k;
+    int64_t n = k->band.b.count;
+    for (int64_t i = begin; i < end; i++) {
+        float *out = job->out + i * n, *sum = job->sum ? job->sum + i * n : out;
+        k->add(job->x + i * n, job->r + i % k->other_rows * n, sum, n);
+        if (k->rms) k->band.rows->rms_norm_row(sum, job->scale, out, n, k->band.epsilon);
+        else k->band.rows->layer_norm_row(sum, job->scale, job->bias, out, n, k->band.epsilon);
+    }
+}
+static hone_status add_norm_run(hone_error *err, hn_kernel *kernel, const hn_args *args) {
+    (void)err;
+    const add_norm_kernel *k = (const add_norm_kernel *)kernel;
+    const band_kernel *norm = &k->band;
+    add_norm_job job = {k, args->inputs[0], args->inputs[1], norm->scale >= 0 ? args->inputs[2] : NULL,
+                        norm->bias >= 0 ? args->inputs[3] : NULL, args->outputs[0],
+                        k->keeps_sum ? args->outputs[1] : NULL};
+    if (norm->threads <= 1 || norm->b.outer * norm->b.count < 2 * norm->grain)
+        add_norm_rows(&job, 0, norm->b.outer);
+    else
+        hn_parallel_for(norm->b.outer, hn_max_i64(1, norm->grain / norm->b.count), add_norm_rows, &job);
+    return HONE_OK;
+}
+static const hn_kernel_ops k_add_norm_ops = {sizeof(hn_kernel_ops), NULL, add_norm_run, cpu_kernel_destroy};
+
+hone_status own_add_norm_select(hone_error *err, cpu_state *cpu, const hn_select *what, hn_kernel **out_kernel) {
+    const hn_node *node = what->node;
+    cpu_value x, r, v;
+    int axis;
+    cpu_ew add;
+    if (node->post_count || !node->outputs[0] || !cpu_in(node, 0, &x) || !cpu_in(node, 1, &r) || x.count == 0 ||
+        !hn_axis_normalise(hn_op_int(node, "axis"), x.shape.rank, &axis) ||
+        !cpu_ew_binary(cpu, cpu->op.Add, &add))
+        return HONE_ERR_UNSUPPORTED;
+    band b = {1, 1, 1};
+    for (int i = 0; i < x.shape.rank; i++)
+        *(i < axis ? &b.outer : &b.count) *= x.shape.dims[i];
+    // The second summand has the last dims of the first one, whole rows at least.
+    int64_t same = 1;
+    for (int i = x.shape.rank - 1, j = r.shape.rank - 1; j >= 0 && r.shape.dims[j] == x.shape.dims[i]; i--, j--)
+        same *= r.shape.dims[j];
+    if (same != r.count || same < b.count) return HONE_ERR_UNSUPPORTED;
+    for (int i = 2; i < node->input_count; i++)
+        if (node->inputs[i] && (!cpu_in(node, i, &v) || v.count != b.count)) return HONE_ERR_UNSUPPORTED;
+    add_norm_kernel *k = cpu_kernel_new(sizeof *k, &k_add_norm_ops);
+    if (!k) HN_NOMEM(err, "selecting a kernel");
+    k->band.rows = cpu->rows;
+    k->band.b = b;
+    k->band.threads = what->threads > 0 ? what->threads : hn_parallel_threads();
+    k->band.grain = GRAIN_SUM / 2;
+    k->band.epsilon = hn_op_float(node, "epsilon");
+    k->band.scale = hn_in(node, 2) ? 2 : -1;
+    k->band.bias = hn_in(node, 3) ? 3 : -1;
+    k->add = add.binary[0];
+    k->other_rows = r.count / b.count;
+    k->rms = hn_op_int(node, "rms") != 0;
+    k->keeps_sum = hn_out(node, 1) != NULL;
+    k->band.base.inplace_input[0] = 0;
+    *out_kernel = &k->band.base;
+    return HONE_OK;
+}
+
 // ---- instance normalisation ---------------------------------------------------------------------
 typedef struct instance_kernel {
     hn_kernel base;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // QuantizeLinear and DequantizeLinear between float32 and 8 bits, one constant scale and zero point.
-// The layout passes through. Other forms (per axis, blocked, other types) are the reference's.
+// The layout passes through. Other forms (per axis, blocked, other types) are the reference's. And tables
+// of 256 entries, which read and write 8 bits (hn.Lookup).
 #include "backends/cpu/cpu_int.h"
 #include "kernels/cpu/quant.h"
 
@@ -66,6 +67,54 @@ hone_status own_quant_select(hone_error *err, cpu_state *cpu, const hn_select *w
     k->is_signed = small == HN_I8;
     k->threads = what->threads > 0 ? what->threads : hn_parallel_threads();
     k->base.in_layout[0] = k->base.out_layout[0] = cpu_hint(what, 0);
+    *out_kernel = &k->base;
+    return HONE_OK;
+}
+
+// ---- tables -------------------------------------------------------------------------------------
+#define LOOKUP_GRAIN 65536
+
+typedef struct lookup_kernel {
+    hn_kernel base;
+    void (*lookup)(const uint8_t *x, const uint8_t *table, uint8_t *out, int64_t n);
+    int64_t count;
+    int threads;
+} lookup_kernel;
+
+typedef struct lookup_job {
+    const lookup_kernel *k;
+    const uint8_t *x, *table;
+    uint8_t *y;
+} lookup_job;
+
+static void lookup_range(void *arg, int64_t begin, int64_t end) {
+    const lookup_job *job = arg;
+    job->k->lookup(job->x + begin, job->table, job->y + begin, end - begin);
+}
+
+static hone_status lookup_run(hone_error *err, hn_kernel *kernel, const hn_args *args) {
+    (void)err;
+    lookup_kernel *k = (lookup_kernel *)kernel;
+    lookup_job job = {k, args->inputs[0], args->inputs[1], args->outputs[0]};
+    if (k->threads <= 1 || k->count < 2 * LOOKUP_GRAIN) lookup_range(&job, 0, k->count);
+    else hn_parallel_for(k->count, LOOKUP_GRAIN, lookup_range, &job);
+    return HONE_OK;
+}
+static const hn_kernel_ops k_lookup_ops = {sizeof(hn_kernel_ops), NULL, lookup_run, cpu_kernel_destroy};
+
+hone_status own_lookup_select(hone_error *err, cpu_state *cpu, const hn_select *what, hn_kernel **out_kernel) {
+    cpu_value x, table;
+    if (what->node->post_count || !cpu_in(what->node, 0, &x) || !cpu_in(what->node, 1, &table) || table.count != 256)
+        return HONE_ERR_UNSUPPORTED;
+    lookup_kernel *k = cpu_kernel_new(sizeof *k, &k_lookup_ops);
+    if (!k) HN_NOMEM(err, "selecting a kernel");
+    // Byte permutations came with VNNI or one generation after it.
+    bool vbmi = cpu->isa >= HN_ISA_VNNI && hn_cpu_get()->avx512_vbmi;
+    k->lookup = vbmi ? hn_k_lookup_vbmi : cpu->quant->lookup;
+    k->count = x.count;
+    k->threads = what->threads > 0 ? what->threads : hn_parallel_threads();
+    k->base.in_layout[0] = k->base.out_layout[0] = cpu_hint(what, 0);
+    k->base.inplace_input[0] = 0;
     *out_kernel = &k->base;
     return HONE_OK;
 }

@@ -13,6 +13,10 @@ typedef struct hn_k_quant {
                        bool is_signed);
     // To bfloat16, half to even; a NaN stays one.
     void (*to_bf16)(const float *x, uint16_t *out, int64_t n);
+    // out[i] = table[x[i]], 256 entries. In place is allowed.
+    void (*lookup)(const uint8_t *x, const uint8_t *table, uint8_t *out, int64_t n);
 } hn_k_quant;
+// lookup with the byte permutations of AVX-512 VBMI.
+void hn_k_lookup_vbmi(const uint8_t *x, const uint8_t *table, uint8_t *out, int64_t n);
 extern const hn_k_quant hn_k_quant_ref, hn_k_quant_avx2, hn_k_quant_avx512;
 #endif
