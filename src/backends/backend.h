@@ -50,6 +50,7 @@ struct hn_kernel {
     const char *variant;          // "dnnl:brgconv_avx512", "own:depthwise_avx512", "ref": static text
     bool is_reference;
     bool on_device;               // run only starts the work (sync waits); workspace is device memory
+    int sets;                     // of a copy to the device: that many inputs are kept there and used in turn later
     size_t workspace_bytes;
     // Weights in the kernel's own form and the like, shared with other kernels: destroy drops the
     // references (hn_kernel_release).

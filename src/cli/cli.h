@@ -34,6 +34,7 @@ void hn_cli_printf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void hn_cli_put(const char *text);
 // A JSON document, given up here; a NULL root is an error.
 hn_status hn_cli_json(hone_error *err, json_t *root);
+hn_status hn_cli_json_line(hone_error *err, json_t *root); // on one line, and sent at once
 json_t *hn_cli_json_text(const char *text); // bytes that are not UTF-8 are written out
 
 // A progress bar on stderr, drawn only when stderr is a terminal. total <= 0: a counter.

@@ -2,6 +2,8 @@
 // Loading a model for a command: see load.h.
 #include "cli/load.h"
 
+#define MAX_SETS 64 // of inputs that a resident bench takes in turn
+
 // Inputs from files; their shapes also bind free dims of the inputs that are made.
 static hn_status read_inputs(hone_error *err, hn_cli_model *m, hn_tensor *given, hn_arena *arena,
                              hn_option_list *specs) {
@@ -65,13 +67,12 @@ static hn_status open_parts(hone_error *err, hn_cli_model *m, const char *path, 
     if (m->input_count > HN_MAX_KERNEL_IO || m->output_count > HN_MAX_KERNEL_IO)
         HN_FAIL(err, HONE_ERR_UNSUPPORTED, "'%s' has more than %d inputs or outputs", path,
                 HN_MAX_KERNEL_IO);
+    if (m->data) HN_TRY(hn_dataset_open(err, m->data, m->module, m->batch, &m->dataset));
+    m->sets = !m->resident ? 0 : m->dataset ? (int)hn_min_i64(hn_dataset_count(m->dataset), MAX_SETS) : 1;
     hn_session_options options = {
-        .backend = m->backend, .force_reference = m->reference, .profile = profile, .resident = m->resident};
+        .backend = m->backend, .force_reference = m->reference, .profile = profile, .resident = m->sets};
     HN_TRY(hn_session_new(err, m->module, &options, &m->session));
-    if (m->data) {
-        HN_TRY(hn_dataset_open(err, m->data, m->module, m->batch, &m->dataset));
-        return hn_cli_model_sample(err, m, 0);
-    }
+    if (m->data) return hn_cli_model_sample(err, m, 0);
     hn_tensor given[HN_MAX_KERNEL_IO] = {{0}};
     hn_arena arena = {0};
     hone_status status = make_inputs(err, m, given, &arena);

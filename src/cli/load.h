@@ -15,6 +15,7 @@ typedef struct hn_cli_model {
     int64_t batch;              // --batch
     bool reference;             // --reference
     bool resident;              // --resident (bench)
+    int sets;                   // out: of inputs that stay on the device
     // out
     hn_backend *backend;
     hn_module *module;

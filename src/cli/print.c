@@ -83,13 +83,20 @@ json_t *hn_cli_json_text(const char *text) {
     return string;
 }
 
-hn_status hn_cli_json(hone_error *err, json_t *root) {
+static hn_status put_json(hone_error *err, json_t *root, size_t form) {
     // ASCII only, and put writes DEL out: no control character of any kind gets to a terminal.
-    char *text = root ? json_dumps(root, JSON_INDENT(2) | JSON_ENSURE_ASCII) : NULL;
+    char *text = root ? json_dumps(root, form | JSON_ENSURE_ASCII) : NULL;
     json_decref(root);
     if (!text) HN_NOMEM(err, "writing JSON");
     hn_cli_put(text);
     hn_cli_put("\n");
     hn_free(text);
+    return HONE_OK;
+}
+hn_status hn_cli_json(hone_error *err, json_t *root) { return put_json(err, root, JSON_INDENT(2)); }
+
+hn_status hn_cli_json_line(hone_error *err, json_t *root) {
+    HN_TRY(put_json(err, root, JSON_COMPACT));
+    fflush(stdout);
     return HONE_OK;
 }

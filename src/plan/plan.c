@@ -429,8 +429,12 @@ static hn_status run_profiled(hone_error *err, hn_plan *plan) {
 }
 
 // ---- running with a device ----------------------------------------------------------------------
+// All inputs lie on the device, and outputs stay there.
+static bool settled(const hn_session *session, const hn_plan *plan) {
+    return session->options.resident && plan->runs >= (uint64_t)session->options.resident;
+}
 static bool skipped(const hn_session *session, const hn_plan *plan, const hn_step *step) {
-    return step->is_transfer && session->options.resident && plan->runs > 0;
+    return step->is_transfer && settled(session, plan);
 }
 
 static hn_status start_steps(hone_error *err, hn_session *session, hn_plan *plan, const hn_segment *segment) {
@@ -444,7 +448,8 @@ static hn_status start_steps(hone_error *err, hn_session *session, hn_plan *plan
 // Recorded in the second run, when every kernel has been loaded and tried.
 static hn_status start_segment(hone_error *err, hn_session *session, hn_plan *plan, hn_segment *segment) {
     hn_backend *backend = session->options.backend;
-    if (!segment->record && plan->runs > 0 && backend->record_begin && segment->end - segment->first > 1) {
+    bool ready = plan->runs > 0 && (!session->options.resident || settled(session, plan));
+    if (!segment->record && ready && backend->record_begin && segment->end - segment->first > 1) {
         hone_status status = backend->record_begin(err, backend);
         if (status == HONE_OK) {
             hone_status started = start_steps(err, session, plan, segment);
@@ -489,10 +494,10 @@ static hn_status run_profiled_segment(hone_error *err, hn_session *session, hn_p
 // A device segment is waited for where the host goes on with its results.
 static hn_status run_segments(hone_error *err, hn_session *session, hn_plan *plan) {
     hn_backend *backend = session->options.backend;
-    bool resident = session->options.resident && plan->runs > 0, waiting = false;
-    for (size_t s = 0; s < plan->steps.count && !resident; s++) {
+    bool resident = settled(session, plan), waiting = false;
+    for (size_t s = 0; s < plan->steps.count; s++) {
         hn_step *step = &plan->steps.data[s];
-        if (step->kernel->ops->stage) HN_TRY(step->kernel->ops->stage(err, step->kernel, &step->args));
+        if (step->kernel->ops->stage && (!resident || step->kernel->sets)) HN_TRY(step->kernel->ops->stage(err, step->kernel, &step->args));
     }
     for (size_t i = 0; i < plan->segments.count; i++) {
         hn_segment *segment = &plan->segments.data[i];
@@ -505,6 +510,16 @@ static hn_status run_segments(hone_error *err, hn_session *session, hn_plan *pla
     if (waiting && !resident) HN_TRY(backend->sync(err, backend));
     plan->runs++;
     return HONE_OK;
+}
+
+hn_status hn_plan_fetch(hone_error *err, hn_session *session, hn_plan *plan) {
+    hn_backend *backend = session->options.backend;
+    for (size_t s = 0; s < plan->steps.count && settled(session, plan); s++) {
+        hn_step *step = &plan->steps.data[s];
+        if (step->is_transfer && !backend->on_device(backend, step->kernel->out_layout[0]))
+            HN_TRY(step->kernel->ops->run(err, step->kernel, &step->args));
+    }
+    return plan->segments.count ? backend->sync(err, backend) : HONE_OK;
 }
 
 hn_status hn_plan_run(hone_error *err, hn_session *session, hn_plan *plan, const hn_tensor *inputs,

@@ -25,8 +25,8 @@ typedef struct hn_session_options {
     bool deterministic;
     bool apart;                 // shares no prepared forms, keeps none: a start as in a new process
     bool profile;               // time every step
-    bool resident;              // device backends: after a plan's first run inputs are taken to lie on
-                                // the device unchanged and outputs stay there; nothing waits (bench)
+    int resident;               // device backends: the inputs of a plan's first that many runs stay on the
+                                // device; later runs take them in turn, leave outputs there, wait for nothing
     int64_t plan_cache_bytes;   // 0: the setting
     uint64_t seed;              // of random ops
     const char *disable_passes; // comma-separated, or NULL
@@ -42,6 +42,9 @@ void hn_session_free(hn_session *session); // takes NULL
 // outputs[i] become borrowed views that are valid until the next run or the session's end.
 hn_status hn_session_run(hone_error *err, hn_session *session, const hn_tensor *inputs,
                          int input_count, hn_tensor *outputs, int output_count);
+// Brings the outputs of the last run, where resident runs left them on the device, to the host; the views
+// that run gave show them then.
+hn_status hn_session_fetch(hone_error *err, hn_session *session);
 // Plans for these shapes without running (first-shape latency, inspection). Inputs' data may be NULL
 // where no shape depends on it.
 hn_status hn_session_prepare(hone_error *err, hn_session *session, const hn_tensor *inputs,

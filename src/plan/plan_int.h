@@ -148,6 +148,7 @@ hn_status hn_plan_new(hone_error *err, hn_session *session, const hn_tensor *inp
 void hn_plan_free(hn_session *session, hn_plan *plan);
 // Bytes of the prepared forms that its steps use and that are not in `seen` yet; adds them to it.
 size_t hn_plan_prepared_bytes(const hn_plan *plan, hn_prepared_set *seen);
+hn_status hn_plan_fetch(hone_error *err, hn_session *session, hn_plan *plan); // outputs of resident runs
 hn_status hn_plan_run(hone_error *err, hn_session *session, hn_plan *plan, const hn_tensor *inputs,
                       hn_tensor *outputs);
 

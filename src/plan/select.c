@@ -126,6 +126,7 @@ static hn_status reorder_add(hone_error *err, builder *b, const hn_value *value,
         b->plan->slots.data[slot].first = 0;
         b->plan->slots.data[slot].last = INT32_MAX;
         b->pending.data[slot]++;
+        kernel->sets = b->session->options.resident > 1 ? b->session->options.resident : 0;
     }
     HN_TRY(attach(err, b, value, to, slot));
     *out_slot = slot;

@@ -227,6 +227,10 @@ hn_status hn_session_run(hone_error *err, hn_session *session, const hn_tensor *
     return status;
 }
 
+hn_status hn_session_fetch(hone_error *err, hn_session *session) {
+    return session->plans ? hn_plan_fetch(err, session, session->plans) : HONE_OK;
+}
+
 // ---- what a session says of itself --------------------------------------------------------------
 static size_t constant_bytes(const hn_graph *graph) {
     size_t bytes = 0;

@@ -124,7 +124,7 @@ typedef struct rig {
     hn_tensor in, out;
 } rig;
 
-static rig rig_new(hn_module *module, bool resident) {
+static rig rig_new(hn_module *module, int resident) {
     rig r = {.module = module};
     hone_error err = {0};
     hn_shape shape = {2, {8, 256}};
@@ -189,6 +189,23 @@ static void resident_runs_do_not_copy(void) {
     rig_free(&r);
 }
 
+// Three sets of inputs: three runs bring them there, later ones take them in turn, one copy on the card each;
+// outputs come when asked for.
+static void resident_inputs_take_turns(void) {
+    hone_error err = {0};
+    rig r = rig_new(chain(false), 3);
+    for (int i = 0; i < 3; i++)
+        CHECK(rig_run(&r, &err) == HONE_OK);
+    CHECK(count("replay") == 0 && count("copy") == 3 * 3); // to the card, kept there, back
+    int copies = count("copy"), syncs = count("sync");
+    for (int i = 0; i < 4; i++)
+        CHECK(rig_run(&r, &err) == HONE_OK);
+    CHECK(count("copy") == copies + 4 && count("sync") == syncs && count("replay") == 4);
+    CHECK(hn_session_fetch(&err, r.session) == HONE_OK);
+    CHECK(count("copy") == copies + 5 && count("sync") == syncs + 1 && r.out.data);
+    rig_free(&r);
+}
+
 static void memory_is_given_back(void) {
     hone_error err = {0};
     for (int i = 0; i < 3; i++) {
@@ -247,6 +264,7 @@ static void plans_span_two_memories(void **state) {
     in_child(plan_is_recorded);
     in_child(host_node_is_surrounded);
     in_child(resident_runs_do_not_copy);
+    in_child(resident_inputs_take_turns);
     in_child(memory_is_given_back);
     in_child(products_start);
     in_child(no_proposals);

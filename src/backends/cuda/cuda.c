@@ -91,7 +91,11 @@ typedef struct copy_kernel {
     size_t bytes;
     bool to_device;
     void *staging;    // pinned, where the source is the caller's memory
+    hn_cu_ptr ring;   // base.sets inputs, where later runs take them in turn
+    int kept, next;
 } copy_kernel;
+
+static hn_cu_ptr copy_place(const copy_kernel *k, int set) { return k->ring + (hn_cu_ptr)set * k->bytes; }
 
 // The caller's pointers are not known at bind; what lies in our own pinned slab is.
 static hone_status copy_bind(hone_error *err, hn_kernel *kernel, const hn_args *args) {
@@ -99,12 +103,18 @@ static hone_status copy_bind(hone_error *err, hn_kernel *kernel, const hn_args *
     cuda_device *d = k->device;
     if (!k->to_device || args->inputs[0] || !k->bytes) return HONE_OK;
     HN_TRY(cuda_current(err, d));
+    if (k->base.sets) HN_TRY(cuda_memory_new(err, d, k->bytes * (size_t)k->base.sets, &k->ring));
     return cuda_check(err, d, d->api->cuMemHostAlloc(&k->staging, k->bytes, HN_CU_HOST_PORTABLE), "taking pinned memory");
 }
 
 static hone_status copy_stage(hone_error *err, hn_kernel *kernel, const hn_args *args) {
-    (void)err;
     copy_kernel *k = (copy_kernel *)kernel;
+    cuda_device *d = k->device;
+    if (k->ring && k->kept == k->base.sets) {
+        hn_cu_ptr from = copy_place(k, k->next);
+        k->next = (k->next + 1) % k->kept;
+        return cuda_check(err, d, d->api->cuMemcpyDtoDAsync_v2(cuda_address(args->outputs[0]), from, k->bytes, d->stream), "taking inputs in turn");
+    }
     if (k->staging) memcpy(k->staging, args->inputs[0], k->bytes);
     return HONE_OK;
 }
@@ -115,11 +125,14 @@ static hone_status copy_run(hone_error *err, hn_kernel *kernel, const hn_args *a
     if (!k->bytes) return HONE_OK;
     d->last_kernel = kernel->variant;
     d->last_node[0] = 0;
-    if (k->to_device)
-        return cuda_check(err, d,
-                          d->api->cuMemcpyHtoDAsync_v2(cuda_address(args->outputs[0]), k->staging ? k->staging : args->inputs[0],
-                                                       k->bytes, d->stream),
-                          "copying to the card");
+    if (k->to_device) {
+        CUDA_TRY(err, d,
+                 d->api->cuMemcpyHtoDAsync_v2(cuda_address(args->outputs[0]), k->staging ? k->staging : args->inputs[0], k->bytes, d->stream),
+                 "copying to the card");
+        if (!k->ring || k->kept == k->base.sets) return HONE_OK;
+        return cuda_check(err, d, d->api->cuMemcpyDtoDAsync_v2(copy_place(k, k->kept++), cuda_address(args->outputs[0]), k->bytes, d->stream),
+                          "keeping inputs");
+    }
     return cuda_check(err, d,
                       d->api->cuMemcpyDtoHAsync_v2(args->outputs[0], cuda_address(args->inputs[0]), k->bytes, d->stream),
                       "copying from the card");
@@ -128,6 +141,7 @@ static hone_status copy_run(hone_error *err, hn_kernel *kernel, const hn_args *a
 static void copy_destroy(hn_kernel *kernel) {
     copy_kernel *k = (copy_kernel *)kernel;
     if (k->staging && !k->device->lost) k->device->api->cuMemFreeHost(k->staging);
+    if (k->ring) cuda_memory_free(k->device, k->ring);
     hn_free(k);
 }
 static const hn_kernel_ops k_copy_ops = {sizeof(hn_kernel_ops), copy_bind, copy_run, copy_destroy, copy_stage};
