@@ -13,7 +13,6 @@
 #define CALIBRATION_ROWS 128
 // Half a unit in the last place of bf16 is 2^-9 of the value; in front of exp it becomes a relative error.
 #define MAX_EXPONENT_ERROR 0.125
-#define PROFILE_RUNS       30
 
 static bool capable(const hn_node *node) {
     return hn_quantize_capable(node) && node->outputs[0] && node->compute == HN_NONE;
@@ -92,88 +91,7 @@ static void leave_steep(hn_layer_search *s, const hn_calibration *calibration) {
     }
 }
 
-// ---- by time ------------------------------------------------------------------------------------
-// A copy with all chosen layers narrow or wide, that times its steps.
-typedef struct timed_copy {
-    hn_module *module;
-    hn_session *session;
-    hn_step_info *steps;
-    int count;
-    double *ns; // the least time of a layer by the id of the base's node; 0: not seen
-} timed_copy;
-
-static void copy_free(timed_copy *t) {
-    hn_session_free(t->session);
-    hn_module_free(t->module);
-    hn_free(t->steps);
-    hn_free(t->ns);
-}
-
-static hn_status copy_make(hone_error *err, const hn_layer_search *s, bool narrow, timed_copy *t) {
-    t->module = hn_module_clone(s->base, NULL);
-    t->ns = hn_calloc((size_t)s->base->next_node_id + 1, sizeof *t->ns);
-    if (!t->module || !t->ns) HN_NOMEM(err, "timing layers");
-    for (hn_node *node = t->module->main->first; node; node = node->next) {
-        if (!s->node_in[node->id]) continue;
-        if (narrow) node->compute = HN_BF16;
-        node->name = hn_arena_printf(&t->module->arena, "layer#%u", node->id);
-        if (!node->name) HN_NOMEM(err, "timing layers");
-    }
-    hn_session_options options = {.backend = s->o->backend, .profile = true};
-    return hn_session_new(err, t->module, &options, &t->session);
-}
-
-// One run, whose steps count where they were the fastest so far.
-static hn_status copy_run(hone_error *err, const hn_layer_search *s, timed_copy *t, const hn_tensor *in) {
-    hn_tensor out[HN_MAX_KERNEL_IO];
-    const hn_gate *gate = &s->o->gate;
-    if (t->count) hn_session_reset_profile(t->session);
-    HN_TRY(hn_session_run(err, t->session, in, gate->input_count, out, gate->output_count));
-    if (!t->count) { // the first run makes the plan and is not counted
-        t->count = hn_session_steps(t->session, NULL, 0);
-        t->steps = hn_calloc((size_t)t->count + 1, sizeof *t->steps);
-        if (!t->steps) HN_NOMEM(err, "timing layers");
-        return HONE_OK;
-    }
-    hn_session_steps(t->session, t->steps, t->count);
-    for (int i = 0; i < t->count; i++) {
-        unsigned id;
-        const hn_step_info *step = &t->steps[i];
-        if (!step->name || !step->runs || sscanf(step->name, "layer#%u", &id) != 1 ||
-            id >= s->base->next_node_id)
-            continue;
-        double ns = step->total_ns / (double)step->runs;
-        if (t->ns[id] == 0 || ns < t->ns[id]) t->ns[id] = ns;
-    }
-    return HONE_OK;
-}
-
-// The two copies take turns, so that a busy machine hits both.
-static hn_status leave_slow(hone_error *err, hn_layer_search *s) {
-    timed_copy wide = {0}, narrow = {0};
-    hn_tensor in[HN_MAX_KERNEL_IO];
-    const hn_gate *gate = &s->o->gate;
-    hone_status status = hn_gate_inputs(err, gate, hn_gate_sample(gate, HN_SPLIT_CALIBRATE, 0), in);
-    if (status == HONE_OK) status = copy_make(err, s, false, &wide);
-    if (status == HONE_OK) status = copy_make(err, s, true, &narrow);
-    for (int i = 0; i < PROFILE_RUNS && status == HONE_OK; i++) {
-        status = copy_run(err, s, &wide, in);
-        if (status == HONE_OK) status = copy_run(err, s, &narrow, in);
-        hn_optimizer_progress(s->o, "bf16: timing layers", (double)i / PROFILE_RUNS);
-    }
-    for (uint32_t id = 0; status == HONE_OK && id < s->base->next_node_id; id++) {
-        if (!s->node_in[id] || wide.ns[id] <= 0 || narrow.ns[id] <= 0 ||
-            narrow.ns[id] < 0.95 * wide.ns[id])
-            continue;
-        s->node_in[id] = false;
-        snprintf(s->why[id], sizeof s->why[0], "not faster in bf16: %.1f us against %.1f",
-                 narrow.ns[id] / 1e3, wide.ns[id] / 1e3);
-    }
-    copy_free(&wide);
-    copy_free(&narrow);
-    return status;
-}
-
+// ---- the strategy -------------------------------------------------------------------------------
 static hn_status search(hone_error *err, hn_layer_search *s, hn_layer_try *out) {
     hn_optimizer *o = s->o;
     hn_calibration calibration = {0};
@@ -181,9 +99,8 @@ static hn_status search(hone_error *err, hn_layer_search *s, hn_layer_try *out) 
                         o->options->progress, o->options->user, &calibration));
     leave_steep(s, &calibration);
     hn_calibration_free(&calibration);
-    HN_TRY(leave_slow(err, s));
-    s->nodes = hn_layers_count(s);
-    if (!s->nodes) return HONE_OK;
+    HN_TRY(hn_layers_leave_slow(err, s));
+    if (!hn_layers_count(s)) return HONE_OK;
     HN_TRY(hn_layers_try(err, s, s->node_in, 0, out));
     if (!hn_layers_fit(s, &out->accuracy)) HN_TRY(hn_layers_shrink(err, s, out));
     return HONE_OK;

@@ -138,10 +138,12 @@ static hn_status replay(hone_error *err, hn_layer_search *s, const json_t *given
     return status;
 }
 
+// Without VNNI the products' sums saturate at 16 bits: weights of 7 bits never do.
+int hn_int8_weight_max(void) { return hn_cpu_isa() >= HN_ISA_VNNI ? 127 : 63; }
+
 hone_status hn_strategy_int8(hone_error *err, hn_optimizer *o, hn_module **out_module,
                              json_t **out_decision, char *why, size_t why_size) {
-    // Without VNNI the products' sums saturate at 16 bits: weights of 7 bits never do.
-    int8_state state = {.weight_max = hn_cpu_isa() >= HN_ISA_VNNI ? 127 : 63};
+    int8_state state = {.weight_max = hn_int8_weight_max()};
     hn_layer_search s;
     hn_layer_try best = {0};
     HN_TRY(hn_layers_open(err, o, "int8", hn_quantize_capable, &s));

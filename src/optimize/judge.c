@@ -6,8 +6,8 @@
 #include <math.h>
 
 static const hn_strategy k_strategies[] = {
-#define HN_STRATEGY(name, lossy, needs_data, optimises, doc)                                       \
-    {#name, lossy, needs_data, optimises, doc, hn_strategy_##name},
+#define HN_STRATEGY(id, name, lossy, needs_data, optimises, doc)                                   \
+    {name, lossy, needs_data, optimises, doc, hn_strategy_##id},
 #include "optimize/strategies.def"
 #undef HN_STRATEGY
 };

@@ -88,6 +88,15 @@ typedef struct hn_quantize_plan {
     int weight_max;      // 127, or 63 where the ISA's u8*s8 sums saturate
 } hn_quantize_plan;
 bool hn_quantize_capable(const hn_node *node); // Conv, Gemm, MatMul with constant float32 weights
+int hn_int8_weight_max(void); // 127, or 63 where this machine's u8*s8 sums saturate
+// int8 constants of a capable node's weight, one scale an output channel.
+typedef struct hn_int8_weight {
+    hn_value *q, *scale;
+    int axis; // of the channels in q
+} hn_int8_weight;
+// by_columns: q is [K, N] whatever the node's own order.
+hn_status hn_quantize_weight(hone_error *err, hn_node *node, int weight_max, bool by_columns,
+                             hn_int8_weight *out);
 // Which values must be quantised for these nodes, and their parameters.
 hn_status hn_quantize_plan_make(hone_error *err, hn_module *module, const hn_calibration *calibration,
                                 hn_clip_method method, const bool *node_in, int weight_max,
@@ -126,8 +135,8 @@ typedef struct hn_strategy {
     hone_status (*run)(hone_error *err, hn_optimizer *o, hn_module **out_module,
                        json_t **out_decision, char *why, size_t why_size);
 } hn_strategy;
-#define HN_STRATEGY(name, lossy, needs_data, optimises, doc)                                       \
-    hone_status hn_strategy_##name(hone_error *err, hn_optimizer *o, hn_module **out_module,       \
+#define HN_STRATEGY(id, name, lossy, needs_data, optimises, doc)                                   \
+    hone_status hn_strategy_##id(hone_error *err, hn_optimizer *o, hn_module **out_module,       \
                                    json_t **out_decision, char *why, size_t why_size);
 #include "optimize/strategies.def"
 #undef HN_STRATEGY
@@ -189,6 +198,8 @@ bool hn_layers_fit(const hn_layer_search *s, const hn_accuracy *a);
 // Measures each layer alone, then finds the fewest that must go back to float; s->node_in and s->why
 // say which. best->module stays NULL where no set fits.
 hn_status hn_layers_shrink(hone_error *err, hn_layer_search *s, hn_layer_try *best);
+// Takes those out that are not faster in the lower precision, with the reason; s->nodes is what is left.
+hn_status hn_layers_leave_slow(hone_error *err, hn_layer_search *s); // speed.c
 hn_status hn_layers_record(hone_error *err, const hn_layer_search *s); // rows of the report
 int hn_layers_count(const hn_layer_search *s);                         // those that are in
 json_t *hn_layers_to_json(const hn_layer_search *s);

@@ -283,50 +283,79 @@ static void quantise_channel(const hn_tensor *weight, int axis, int64_t channel,
         }
 }
 
-// Weight and bias of one node become int8 and int32 constants with DequantizeLinear.
-static hn_status quantise_weights(hone_error *err, rewriter *r, hn_node *node, float in_scale) {
-    hn_arena *arena = &r->module->arena;
-    hn_value *old = node->inputs[1], *bias = hn_in(node, 2);
+// [K, N] of [N, K].
+static hn_status transpose_codes(hone_error *err, hn_tensor *q, int64_t n, int64_t k) {
+    int8_t *copy = hn_malloc(q->bytes + 1);
+    if (!copy) HN_NOMEM(err, "quantising");
+    memcpy(copy, q->data, q->bytes);
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < k; j++)
+            ((int8_t *)q->data)[j * n + i] = copy[i * k + j];
+    hn_free(copy);
+    return HONE_OK;
+}
+
+// A name for a constant made of this node's weight; the node's id keeps names apart where two share one.
+static const char *weight_name(const hn_node *node, const char *what) {
+    hn_arena *arena = &node->graph->module->arena;
+    const hn_value *weight = node->inputs[1];
+    if (*weight->name) return hn_arena_printf(arena, "%s_%s_%u", weight->name, what, node->id);
+    return hn_arena_printf(arena, "weight_%u_%s_%u", weight->id, what, node->id);
+}
+
+hn_status hn_quantize_weight(hone_error *err, hn_node *node, int weight_max, bool by_columns,
+                             hn_int8_weight *out) {
     const hn_tensor *weight = weight_of(node);
     int axis = channel_axis(node);
     int64_t channels = weight->shape.dims[axis];
-    hn_shape vector = {.rank = 1, .dims = {channels}};
-    hn_tensor q, scale, zero, bias_q, bias_scale, bias_zero;
-    const char *base = *old->name ? old->name : hn_arena_printf(arena, "weight_%u", old->id);
-    const char *names[6];
-    static const char *const k_suffixes[] = {"_q_%u", "_scale_%u", "_zero_%u", "_bias_q_%u",
-                                             "_bias_scale_%u", "_bias_zero_%u"};
-    for (int i = 0; i < 6; i++) {
-        char suffix[32];
-        // The node's id keeps names apart where two nodes share a weight.
-        snprintf(suffix, sizeof suffix, k_suffixes[i], node->id);
-        names[i] = base ? hn_arena_printf(arena, "%s%s", base, suffix) : NULL;
-        if (!names[i]) HN_NOMEM(err, "quantising");
-    }
-    hn_value *vq = constant_of(r->graph, names[0], HN_I8, &weight->shape, &q);
-    hn_value *vs = constant_of(r->graph, names[1], HN_F32, &vector, &scale);
-    hn_value *vz = constant_of(r->graph, names[2], HN_I8, &vector, &zero);
-    if (!vq || !vs || !vz) HN_NOMEM(err, "quantising");
-    memset(zero.data, 0, zero.bytes);
+    bool turn = by_columns && axis == 0;
+    hn_shape vector = {.rank = 1, .dims = {channels}}, shape = weight->shape;
+    hn_tensor q, scale;
+    const char *q_name = weight_name(node, "q"), *scale_name = weight_name(node, "scale");
+    if (!q_name || !scale_name) HN_NOMEM(err, "quantising");
+    if (turn) shape = (hn_shape){2, {weight->shape.dims[1], channels}};
+    out->q = constant_of(node->graph, q_name, HN_I8, &shape, &q);
+    out->scale = constant_of(node->graph, scale_name, HN_F32, &vector, &scale);
+    out->axis = turn ? 1 : axis;
+    if (!out->q || !out->scale) HN_NOMEM(err, "quantising");
     for (int64_t c = 0; c < channels; c++) {
         float most = channel_max(weight, axis, c);
-        float step = most / (float)r->plan->weight_max;
+        float step = most / (float)weight_max;
         // A dead channel, or one whose step would be denormal, gets a harmless scale.
         if (!(step >= 1e-30f)) step = 1e-30f;
         ((float *)scale.data)[c] = step;
-        quantise_channel(weight, axis, c, step, r->plan->weight_max, q.data);
+        quantise_channel(weight, axis, c, step, weight_max, q.data);
     }
-    hn_node *dq = qdq_node(r->graph, node, "DequantizeLinear", vq, vs, vz, axis, "_dq");
+    return turn ? transpose_codes(err, &q, channels, weight->shape.dims[1]) : HONE_OK;
+}
+
+// Weight and bias of one node become int8 and int32 constants with DequantizeLinear.
+static hn_status quantise_weights(hone_error *err, rewriter *r, hn_node *node, float in_scale) {
+    hn_value *bias = hn_in(node, 2);
+    hn_int8_weight w;
+    hn_tensor zero, bias_q, bias_scale, bias_zero;
+    HN_TRY(hn_quantize_weight(err, node, r->plan->weight_max, false, &w));
+    const float *scale = w.scale->constant->data;
+    hn_shape vector = w.scale->constant->shape;
+    int64_t channels = vector.dims[0];
+    const char *names[] = {weight_name(node, "zero"), weight_name(node, "bias_q"),
+                           weight_name(node, "bias_scale"), weight_name(node, "bias_zero")};
+    for (size_t i = 0; i < HN_COUNT_OF(names); i++)
+        if (!names[i]) HN_NOMEM(err, "quantising");
+    hn_value *vz = constant_of(r->graph, names[0], HN_I8, &vector, &zero);
+    if (!vz) HN_NOMEM(err, "quantising");
+    memset(zero.data, 0, zero.bytes);
+    hn_node *dq = qdq_node(r->graph, node, "DequantizeLinear", w.q, w.scale, vz, w.axis, "_dq");
     if (!dq) HN_NOMEM(err, "quantising");
     hn_node_set_input(node, 1, dq->outputs[0]);
     if (!bias) return HONE_OK;
-    hn_value *vbq = constant_of(r->graph, names[3], HN_I32, &vector, &bias_q);
-    hn_value *vbs = constant_of(r->graph, names[4], HN_F32, &vector, &bias_scale);
-    hn_value *vbz = constant_of(r->graph, names[5], HN_I32, &vector, &bias_zero);
+    hn_value *vbq = constant_of(r->graph, names[1], HN_I32, &vector, &bias_q);
+    hn_value *vbs = constant_of(r->graph, names[2], HN_F32, &vector, &bias_scale);
+    hn_value *vbz = constant_of(r->graph, names[3], HN_I32, &vector, &bias_zero);
     if (!vbq || !vbs || !vbz) HN_NOMEM(err, "quantising");
     memset(bias_zero.data, 0, bias_zero.bytes);
     for (int64_t c = 0; c < channels; c++) {
-        double step = (double)((const float *)scale.data)[c] * in_scale;
+        double step = (double)scale[c] * in_scale;
         double value = nearbyint((double)((const float *)bias->constant->data)[c] / step);
         value = value < INT32_MIN ? INT32_MIN : value > INT32_MAX ? INT32_MAX : value;
         ((float *)bias_scale.data)[c] = (float)step;

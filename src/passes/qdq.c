@@ -6,6 +6,8 @@
 // are the same: one scale and zero point for the whole tensor commute with moving its elements.
 // qdq_fuse: DequantizeLinear -> Conv / MatMul / Gemm (with posts) [-> QuantizeLinear] becomes
 // hn.QConv or hn.QMatMul (ops/internal.c), quantised residuals included.
+// qdq_dynamic: a product of integers whose data was quantised by its own range at run time takes the
+// same form, so that posts and qdq_fuse see it.
 #include "passes/match.h"
 
 static bool is_byte(hn_dtype dtype) {
@@ -28,7 +30,8 @@ typedef struct quant {
     hn_dtype dtype;
 } quant;
 
-static bool read_quant(const hn_pass_ctx *ctx, const hn_node *node, quant *out) {
+// Parameters may be values of the graph; then `scales` is 1 where the type says so, else 0.
+static bool read_any_quant(const hn_pass_ctx *ctx, const hn_node *node, quant *out) {
     bool dequantise = hn_pass_is(node, "DequantizeLinear");
     if (!dequantise && !hn_pass_is(node, "QuantizeLinear")) return false;
     quant r = {.q = dequantise ? node->inputs[0] : node->outputs[0],
@@ -37,14 +40,22 @@ static bool read_quant(const hn_pass_ctx *ctx, const hn_node *node, quant *out) 
                .axis = hn_op_int(node, "axis")};
     const hn_value *real = dequantise ? node->outputs[0] : node->inputs[0];
     if (!r.q || !real || real->type.dtype != HN_F32 || !is_byte(r.q->type.dtype)) return false;
+    if (!r.scale || r.scale->type.dtype != HN_F32 || hn_op_int(node, "block_size")) return false;
     const hn_tensor *scale = hn_pass_constant(ctx, r.scale);
-    if (!scale || scale->dtype != HN_F32 || hn_op_int(node, "block_size")) return false;
-    if (r.zero && !hn_pass_constant(ctx, r.zero)) return false;
-    r.scales = hn_tensor_count(scale);
+    r.scales = scale ? hn_tensor_count(scale) : r.scale->type.rank == 0;
     r.dtype = r.q->type.dtype;
     if (r.axis < 0 && r.q->type.rank >= 0) r.axis += r.q->type.rank;
     *out = r;
     return r.scales >= 1;
+}
+
+static bool read_quant(const hn_pass_ctx *ctx, const hn_node *node, quant *out) {
+    quant r;
+    if (!read_any_quant(ctx, node, &r) || !hn_pass_constant(ctx, r.scale) ||
+        (r.zero && !hn_pass_constant(ctx, r.zero)))
+        return false;
+    *out = r;
+    return true;
 }
 
 static bool zero_is_nothing(const hn_value *zero) {
@@ -196,6 +207,77 @@ hone_status hn_pass_qdq_move(hone_error *err, hn_pass_ctx *ctx) {
     return hn_rules_run(err, ctx, k_moves, HN_COUNT_OF(k_moves));
 }
 
+// ---- qdq_dynamic --------------------------------------------------------------------------------
+
+// One for all columns, or one a column.
+static bool for_columns(const hn_tensor *param, int64_t columns) {
+    int64_t count = hn_tensor_count(param);
+    return param->shape.rank <= 1 && (count == 1 || count == columns);
+}
+
+// The weight's zero points in the form of its scales; *out NULL: all are zero.
+static hn_status zeros_like(hone_error *err, hn_node *at, hn_value *zero, const hn_value *scale,
+                            hn_value **out) {
+    *out = NULL;
+    if (zero_is_nothing(zero)) return HONE_OK;
+    hn_tensor wide;
+    HN_TRY(hn_tensor_new(err, zero->type.dtype, &scale->constant->shape, &wide));
+    bool one = hn_tensor_count(zero->constant) == 1;
+    for (int64_t i = 0; i < hn_tensor_count(&wide); i++)
+        hn_tensor_set_i64(&wide, i, hn_tensor_get_i64(zero->constant, one ? 0 : i));
+    *out = hn_pass_add_constant(at, &wide);
+    hn_tensor_free(&wide);
+    if (!*out) HN_NOMEM(err, "reading a dynamically quantised product");
+    return HONE_OK;
+}
+
+// (sum of (x - xz)(w - wz)) * (xs * ws) is the product of the dequantised operands.
+static hone_status dynamic_product(hone_error *err, hn_match *m, bool *out_done) {
+    hn_node *node = m->root, *product = hn_match_node(m, "product");
+    hn_value *x = hn_match_value(m, "x"), *w = hn_match_value(m, "w");
+    hn_value *x_scale = hn_match_value(m, "xs"), *x_zero = hn_match_value(m, "xz");
+    hn_value *w_scale = hn_match_value(m, "ws"), *w_zero = hn_match_value(m, "wz");
+    const hn_node *from = x->producer;
+    if (!hn_pass_is(from, "DynamicQuantizeLinear") || from->outputs[0] != x ||
+        hn_out(from, 1) != x_scale || hn_out(from, 2) != x_zero)
+        return HONE_OK;
+    const hn_tensor *weight = w->constant, *scale = w_scale->constant;
+    if (!is_byte(weight->dtype) || weight->shape.rank != 2 || scale->dtype != HN_F32 ||
+        node->outputs[0]->type.dtype != HN_F32)
+        return HONE_OK;
+    int64_t columns = weight->shape.dims[1];
+    if (!for_columns(scale, columns) || (w_zero && !for_columns(w_zero->constant, columns)) ||
+        (w_zero && hn_tensor_count(w_zero->constant) > hn_tensor_count(scale)) ||
+        hn_pass_pinned(m->ctx, node->outputs[0]))
+        return HONE_OK;
+    hn_value *zeros;
+    HN_TRY(zeros_like(err, node, w_zero, w_scale, &zeros));
+    hn_value *in[] = {x, x_scale, x_zero}, *win[] = {w, w_scale, zeros};
+    hn_value *real = hn_pass_build(node, "DequantizeLinear", in, 3);
+    hn_node *weights = hn_pass_make(node, "DequantizeLinear", win, zeros ? 3 : 2);
+    if (!real || !weights || !hn_node_set_int(weights, "axis", 1) ||
+        hn_infer_node(NULL, weights) != HONE_OK)
+        HN_NOMEM(err, "reading a dynamically quantised product");
+    hn_value *factors[] = {real, weights->outputs[0]};
+    hn_value *result = hn_pass_build(node, "MatMul", factors, 2);
+    if (!result) HN_NOMEM(err, "reading a dynamically quantised product");
+    result->producer->name = product->name;
+    hn_pass_replace(m->ctx, node->outputs[0], result);
+    *out_done = true;
+    return HONE_OK;
+}
+
+static const hn_rule k_dynamic[] = {
+    {"dynamic-product-1",
+     "Mul(Cast(MatMulInteger:product(x, w!, xz, wz!?)), ~Mul(xs, ws!))", dynamic_product},
+    {"dynamic-product-2",
+     "Mul(Mul(Cast(MatMulInteger:product(x, w!, xz, wz!?)), xs), ws!)", dynamic_product},
+};
+
+hone_status hn_pass_qdq_dynamic(hone_error *err, hn_pass_ctx *ctx) {
+    return hn_rules_run(err, ctx, k_dynamic, HN_COUNT_OF(k_dynamic));
+}
+
 // ---- qdq_fuse -----------------------------------------------------------------------------------
 
 enum { BASE_INPUTS = 7 };
@@ -249,7 +331,9 @@ static bool describe(const hn_pass_ctx *ctx, hn_node *node, group *out) {
     hn_node *x = node->inputs[0]->producer, *w = node->inputs[1]->producer;
     if (!x || !w || !hn_pass_is(x, "DequantizeLinear") || !hn_pass_is(w, "DequantizeLinear"))
         return false;
-    if (!read_quant(ctx, x, &g.x) || !read_quant(ctx, w, &g.w) || g.x.scales != 1) return false;
+    // A product's data may have a scale and zero point of each run.
+    bool known = g.conv ? read_quant(ctx, x, &g.x) : read_any_quant(ctx, x, &g.x);
+    if (!known || !read_quant(ctx, w, &g.w) || g.x.scales != 1) return false;
     const hn_tensor *weights = hn_pass_constant(ctx, g.w.q);
     if (!weights || (!g.conv && weights->shape.rank != 2) || (gemm && !gemm_fits(node)))
         return false;

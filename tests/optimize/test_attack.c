@@ -234,6 +234,43 @@ static void large_scores_stay_out_of_bf16(void **state) {
     hn_optimize_result_free(&r);
 }
 
+// Products by the range of the call: the file is standard ONNX with as many of them as layers that the report
+// lists, and every layer that is not one of them has its reason.
+static void dynamic_layers_are_those_of_the_report(void **state) {
+    (void)state;
+    hn_value *x, *w1, *w2;
+    hn_module *m = begin(&x);
+    matrix(m, WIDTH, 512, &w1);
+    matrix(m, 512, 1, &w2); // no classes: cosine alone judges
+    hn_value *h = add(m, "Relu", add(m, "MatMul", x, w1, NULL, "wide"), NULL, NULL, "h");
+    save(m, add(m, "MatMul", h, w2, NULL, "narrow"), 1);
+    for (hn_objective objective = HN_OBJECTIVE_LATENCY; objective <= HN_OBJECTIVE_SIZE; objective += HN_OBJECTIVE_SIZE) {
+        hn_optimize_result r = optimise("int8-dynamic", objective);
+        assert_int_equal(r.layers.count, 2);
+        int low = 0;
+        for (size_t i = 0; i < r.layers.count; i++) {
+            const hn_layer *l = &r.layers.data[i];
+            bool is_int8 = strcmp(l->precision, "int8-dynamic") == 0;
+            low += is_int8;
+            if (!is_int8 && !strstr(l->why, "not faster in int8-dynamic"))
+                fail_msg("%s stays float because '%s'", l->name, l->why);
+        }
+        if (objective == HN_OBJECTIVE_SIZE) assert_int_equal(low, 2);
+        assert_int_equal(r.verdicts[0].kept, low > 0); // forced where there is a candidate
+        assert_true(r.result.accuracy.cosine >= 0.999);
+        char path[128];
+        snprintf(path, sizeof path, "%s/o.onnx", g_folder);
+        hn_module *made;
+        assert_int_equal(hn_onnx_load(&err, path, NULL, &made), HONE_OK);
+        int products = 0;
+        for (const hn_node *node = made->main->first; node; node = node->next)
+            products += strcmp(node->op_type, "MatMulInteger") == 0;
+        assert_int_equal(products, low);
+        hn_module_free(made);
+        hn_optimize_result_free(&r);
+    }
+}
+
 // 128 rows of the gate's half cannot prove 99 % agreement: the verdict says how many would.
 static void too_few_rows_are_named(void **state) {
     (void)state;
@@ -263,6 +300,7 @@ int main(void) {
         cmocka_unit_test(a_norm_beyond_float16_is_computed_in_float32),
         cmocka_unit_test(weights_that_would_vanish_stay),
         cmocka_unit_test(large_scores_stay_out_of_bf16),
+        cmocka_unit_test(dynamic_layers_are_those_of_the_report),
         cmocka_unit_test(too_few_rows_are_named),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -197,9 +197,23 @@ typedef enum dnnl_source {
     DNNL_FROM_WORKSPACE,
     DNNL_FROM_OWN,
     DNNL_FROM_NARROW, // the input as bf16, converted into the workspace before each run
+    DNNL_FROM_SCALES, // made in the workspace before each run: dnnl_scaled
+    DNNL_FROM_SHIFTS,
 } dnnl_source;
 
 #define DNNL_MAX_ARGS 12
+
+// A quantised node whose input 0 has its scale and zero point from a value of the graph. oneDNN 2.6's fast
+// kernels take neither at run time: sums of the plain codes are multiplied by `unit * scale` and get
+// `fixed - zero * sum * unit * scale` added, two rows that are made before each run.
+typedef struct dnnl_scaled {
+    int64_t channels;          // 0: this is no such node
+    int scale, zero;           // inputs of the node; zero -1: none
+    bool is_signed;            // the zero point is int8, else uint8
+    float *unit, *sum, *fixed; // one block, owned by unit: scale of a weight column, its sum, what is added
+    size_t offset;             // of the two rows in the workspace
+} dnnl_scaled;
+
 typedef struct dnnl_kernel {
     hn_kernel base;
     const hn_dnnl *api;
@@ -216,6 +230,7 @@ typedef struct dnnl_kernel {
     size_t narrow_offset;
     const hn_k_quant *quant;
     int threads;
+    dnnl_scaled scaled;
     // oneDNN's maximum and minimum give a number where one side is NaN. A kernel with such a step is
     // watched: when the invalid flag comes up, `exact` does the work again.
     bool drops_nan;
@@ -239,8 +254,9 @@ typedef struct dnnl_build {
         float alpha, beta;
     } used[HN_MAX_POST + 4];     // element-wise ones among them
     int used_count;
-    int binary_input[HN_MAX_POST + 1], binary_at[HN_MAX_POST + 1], binary_count;
-    dnnl_memory_desc_t binary_md[HN_MAX_POST + 1];
+    int binary_input[HN_MAX_POST + 3], binary_at[HN_MAX_POST + 3], binary_count;
+    dnnl_source binary_source[HN_MAX_POST + 3];
+    dnnl_memory_desc_t binary_md[HN_MAX_POST + 3];
     dnnl_primitive_desc_t pd;
     bool threads_set;
     int threads_before; // of hn_parallel_use
@@ -262,7 +278,8 @@ bool dnnl_post_step(dnnl_build *b, const hn_post *post, const hn_shape *out, hn_
 // with other parameters: oneDNN 2.6 then takes the first one's for both (seen with linear in
 // jit:avx512_core_amx_int8).
 bool dnnl_append_eltwise(dnnl_build *b, dnnl_alg_kind_t alg, float alpha, float beta);
-// A binary post-op whose second operand is a node input. False where oneDNN refuses it.
+// A binary post-op whose second operand is a node input, or made by us. False where oneDNN refuses it.
+bool dnnl_append_made(dnnl_build *b, dnnl_alg_kind_t alg, const dnnl_memory_desc_t *md, dnnl_source source);
 bool dnnl_append_binary(dnnl_build *b, dnnl_alg_kind_t alg, const dnnl_memory_desc_t *md, int input);
 // Makes descriptor and primitive from an operation descriptor; kernel's variant is named after the
 // implementation. HONE_ERR_UNSUPPORTED where oneDNN has none (or only its slow reference).

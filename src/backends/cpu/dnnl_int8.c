@@ -9,6 +9,18 @@
 
 enum { X, X_SCALE, X_ZERO, W, W_SCALE, W_ZERO, BIAS };
 
+typedef struct quant_problem {
+    cpu_value x, w, w_scale, bias, y;
+    bool has_bias;
+    bool run_scale; // scale or zero point of x come with each run
+    double x_scale;
+    int32_t x_zero;
+    int64_t channels;
+    int8_t *weights;      // owned: with the zero point taken off
+    float *scales, *shifts; // owned, one a channel: output scale; bias in accumulator units
+    dnnl_data_type_t x_type;
+} quant_problem;
+
 typedef struct quant_chain {
     double pre_scale, pre_shift; // what was folded in front of the post-ops
     double unit, offset;         // true value = unit * (value in the chain + offset)
@@ -119,14 +131,27 @@ static bool chain_step(dnnl_build *b, quant_chain *c, const hn_post *post, const
     return taken;
 }
 
-static bool chain_of(dnnl_build *b, quant_chain *c, const hn_shape *out, hn_layout layout, int rank,
+// Scale and shift of each run are the first two post-ops; what can be folded goes into them.
+static bool scale_in_run(dnnl_build *b, const quant_problem *p, int rank) {
+    dnnl_memory_desc_t md;
+    int64_t dims[HN_MAX_RANK];
+    for (int i = 0; i < rank; i++)
+        dims[i] = i == rank - 1 ? p->channels : 1;
+    dnnl_dense(b, &md, rank, dims, dnnl_f32, HN_LAYOUT_PLAIN);
+    return dnnl_append_made(b, dnnl_binary_mul, &md, DNNL_FROM_SCALES) &&
+           dnnl_append_made(b, dnnl_binary_add, &md, DNNL_FROM_SHIFTS);
+}
+
+static bool chain_of(dnnl_build *b, quant_chain *c, const quant_problem *p, hn_layout layout, int rank,
                      const int64_t *dims) {
     const hn_node *node = b->what->node;
+    const hn_shape *out = &p->y.shape;
     *c = (quant_chain){.pre_scale = 1, .unit = 1, .empty = true, .homogeneous = true, .out_type = dnnl_f32};
+    if (p->run_scale && !scale_in_run(b, p, rank)) return false;
     bool quantised =
         node->post_count && node->post[node->post_count - 1].op == b->cpu->op.QuantizeLinear;
-    // Sums of products of integers are numbers: NaN comes in with a float operand only.
-    b->no_nan = true;
+    // Sums of products of integers are numbers: NaN comes in with a float operand only, or a run's scale.
+    b->no_nan = !p->run_scale || quantised;
     for (; b->fused < node->post_count; b->fused++) {
         const hn_post *post = &node->post[b->fused];
         if (post->input >= 0 && post->scale < 0) b->no_nan = quantised;
@@ -139,17 +164,6 @@ static bool chain_of(dnnl_build *b, quant_chain *c, const hn_shape *out, hn_layo
 }
 
 // ---- parameters ---------------------------------------------------------------------------------
-typedef struct quant_problem {
-    cpu_value x, w, w_scale, bias, y;
-    bool has_bias;
-    double x_scale;
-    int32_t x_zero;
-    int64_t channels;
-    int8_t *weights;      // owned: with the zero point taken off
-    float *scales, *shifts; // owned, one a channel: output scale; bias in accumulator units
-    dnnl_data_type_t x_type;
-} quant_problem;
-
 // Weights as int8 without zero point; false where that does not fit.
 static bool plain_weights(const hn_node *node, quant_problem *p, int64_t inner) {
     cpu_value zero = {0};
@@ -167,6 +181,13 @@ static bool plain_weights(const hn_node *node, quant_problem *p, int64_t inner) 
     return true;
 }
 
+// Scale and zero point of x as values that each run brings.
+static bool run_params(const hn_node *node) {
+    cpu_value scale, zero;
+    if (!cpu_in(node, X_SCALE, &scale) || scale.dtype != HN_F32 || scale.count != 1) return false;
+    return !node->inputs[X_ZERO] || (cpu_in(node, X_ZERO, &zero) && zero.count == 1);
+}
+
 static bool quant_read(const hn_node *node, quant_problem *p, bool conv) {
     memset(p, 0, sizeof *p);
     double scale, zero;
@@ -176,11 +197,16 @@ static bool quant_read(const hn_node *node, quant_problem *p, bool conv) {
     if ((p->w.dtype != HN_I8 && p->w.dtype != HN_U8) || !dnnl_type_of(p->x.dtype, &p->x_type) ||
         p->x.count == 0 || p->y.count == 0)
         return false;
-    if (!node->inputs[X_SCALE] || !scalar_param(node, X_SCALE, 1, &scale) ||
-        !scalar_param(node, X_ZERO, 0, &zero))
+    if (!node->inputs[X_SCALE]) return false;
+    if (scalar_param(node, X_SCALE, 1, &scale) && scalar_param(node, X_ZERO, 0, &zero)) {
+        p->x_scale = scale;
+        p->x_zero = (int32_t)zero;
+    } else if (conv || !run_params(node)) {
         return false;
-    p->x_scale = scale;
-    p->x_zero = (int32_t)zero;
+    } else {
+        p->run_scale = true;
+        p->x_scale = 1;
+    }
     p->has_bias = cpu_base_inputs(node) > BIAS && node->inputs[BIAS];
     if (p->has_bias && (!cpu_in(node, BIAS, &p->bias) || !p->bias.data || p->bias.dtype != HN_F32))
         return false;
@@ -195,10 +221,40 @@ static void quant_drop(quant_problem *p) {
     hn_free(p->shifts);
 }
 
+// What the two post-ops are made of in each run.
+static bool run_attributes(dnnl_build *b, quant_problem *p, const quant_chain *c) {
+    const hn_node *node = b->what->node;
+    dnnl_scaled *s = &b->kernel->scaled;
+    int64_t n = p->channels, rows = p->w.count / hn_max_i64(n, 1);
+    s->unit = hn_calloc((size_t)n, 3 * sizeof(float));
+    if (!s->unit) return false;
+    s->sum = s->unit + n;
+    s->fixed = s->sum + n;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t sum = 0;
+        for (int64_t k = 0; k < rows; k++)
+            sum += p->weights[k * n + i];
+        double bias = p->has_bias ? ((const float *)p->bias.data)[i] : 0;
+        s->unit[i] = (float)(((const float *)p->w_scale.data)[p->w_scale.count == 1 ? 0 : i] * c->pre_scale);
+        s->sum[i] = (float)sum;
+        s->fixed[i] = (float)(bias * c->pre_scale + c->pre_shift);
+    }
+    s->channels = n;
+    s->scale = X_SCALE;
+    s->zero = node->inputs[X_ZERO] ? X_ZERO : -1;
+    s->is_signed = p->x.dtype == HN_I8;
+    p->has_bias = false; // it is in the second
+    return true;
+}
+
 // Output scales, bias and zero points, after the chain is known.
 static bool quant_attributes(dnnl_build *b, quant_problem *p, const quant_chain *c, int channel_dim) {
     const hn_dnnl *api = b->cpu->dnnl;
     size_t n = (size_t)p->channels;
+    if (c->out_zero && api->dnnl_primitive_attr_set_zero_points(b->attr, DNNL_ARG_DST, 1, 0,
+                                                                &c->out_zero) != dnnl_success)
+        return false;
+    if (p->run_scale) return run_attributes(b, p, c);
     p->scales = hn_calloc(n, sizeof(float));
     p->shifts = hn_calloc(n, sizeof(float));
     if (!p->scales || !p->shifts) return false;
@@ -215,11 +271,8 @@ static bool quant_attributes(dnnl_build *b, quant_problem *p, const quant_chain 
     if (api->dnnl_primitive_attr_set_output_scales(b->attr, p->channels, 1 << channel_dim, p->scales) !=
         dnnl_success)
         return false;
-    if (p->x_zero &&
-        api->dnnl_primitive_attr_set_zero_points(b->attr, DNNL_ARG_SRC, 1, 0, &p->x_zero) != dnnl_success)
-        return false;
-    return !c->out_zero || api->dnnl_primitive_attr_set_zero_points(b->attr, DNNL_ARG_DST, 1, 0,
-                                                                    &c->out_zero) == dnnl_success;
+    return !p->x_zero || api->dnnl_primitive_attr_set_zero_points(b->attr, DNNL_ARG_SRC, 1, 0,
+                                                                  &p->x_zero) == dnnl_success;
 }
 
 static hn_status quant_args(hone_error *err, dnnl_build *b, quant_problem *p,
@@ -234,7 +287,8 @@ static hn_status quant_args(hone_error *err, dnnl_build *b, quant_problem *p,
     HN_TRY(dnnl_arg_packed(err, b, DNNL_ARG_WEIGHTS, w_plain, weights, false, want));
     if (p->has_bias)
         HN_TRY(dnnl_arg_packed(err, b, DNNL_ARG_BIAS, bias_md, shifts, false, bias_md));
-    b->kernel->base.consumed |= 0x7eu; // all base inputs but x
+    b->kernel->base.consumed |= p->run_scale ? 0x7eu & ~(1u << X_SCALE | 1u << X_ZERO)
+                                             : 0x7eu; // all base inputs but x
     return HONE_OK;
 }
 
@@ -258,7 +312,7 @@ static hn_status q_conv_build(hone_error *err, dnnl_build *b, quant_problem *p, 
     dims[1] = p->y.shape.dims[1];
     memcpy(dims + 2, w.out, (size_t)w.rank * sizeof *dims);
     quant_chain c;
-    if (!chain_of(b, &c, &p->y.shape, HN_LAYOUT_CHANNELS_LAST, rank, dims) ||
+    if (!chain_of(b, &c, p, HN_LAYOUT_CHANNELS_LAST, rank, dims) ||
         !quant_attributes(b, p, &c, 1))
         return HONE_ERR_UNSUPPORTED;
     dnnl_dense(b, &y_md, rank, dims, c.out_type, HN_LAYOUT_CHANNELS_LAST);
@@ -309,7 +363,7 @@ static hn_status q_matmul_build(hone_error *err, dnnl_build *b, quant_problem *p
     int64_t xd[] = {p->x.count / k, k}, wd[] = {k, n}, yd[] = {p->x.count / k, n}, bd[] = {1, n};
     dnnl_memory_desc_t x_md, y_md, w_plain, w_want, bias_md;
     quant_chain c;
-    if (!chain_of(b, &c, &p->y.shape, HN_LAYOUT_PLAIN, 2, yd) || !quant_attributes(b, p, &c, 1))
+    if (!chain_of(b, &c, p, HN_LAYOUT_PLAIN, 2, yd) || !quant_attributes(b, p, &c, 1))
         return HONE_ERR_UNSUPPORTED;
     dnnl_dense(b, &x_md, 2, xd, p->x_type, HN_LAYOUT_PLAIN);
     dnnl_dense(b, &y_md, 2, yd, c.out_type, HN_LAYOUT_PLAIN);

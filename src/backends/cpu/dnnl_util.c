@@ -34,6 +34,21 @@ static void narrow(const dnnl_kernel *k, const hn_args *args) {
     else hn_parallel_for(k->narrow_count, NARROW_GRAIN, narrow_range, &job);
 }
 
+// ---- scales of the run --------------------------------------------------------------------------
+static void scale_channels(const dnnl_kernel *k, const hn_args *args) {
+    const dnnl_scaled *s = &k->scaled;
+    float *scales = (float *)(void *)((char *)args->workspace + s->offset);
+    float *shifts = scales + s->channels;
+    float scale = *(const float *)args->inputs[s->scale], zero = 0;
+    if (s->zero >= 0)
+        zero = s->is_signed ? *(const int8_t *)args->inputs[s->zero]
+                            : *(const uint8_t *)args->inputs[s->zero];
+    for (int64_t i = 0; i < s->channels; i++) {
+        scales[i] = s->unit[i] * scale;
+        shifts[i] = s->fixed[i] - zero * s->sum[i] * scales[i];
+    }
+}
+
 bool dnnl_wants_bf16(const cpu_state *cpu, const hn_node *node) {
     const hn_cpu *here = hn_cpu_get();
     return node->compute == HN_BF16 && cpu->isa == here->isa &&
@@ -79,6 +94,11 @@ static hone_status dnnl_kernel_run(hone_error *err, hn_kernel *kernel, const hn_
         case DNNL_FROM_OUTPUT: pointer = args->outputs[self->index[i]]; break;
         case DNNL_FROM_WORKSPACE: pointer = args->workspace; break;
         case DNNL_FROM_NARROW: pointer = (char *)args->workspace + self->narrow_offset; break;
+        case DNNL_FROM_SCALES: pointer = (char *)args->workspace + self->scaled.offset; break;
+        case DNNL_FROM_SHIFTS:
+            pointer = (float *)(void *)((char *)args->workspace + self->scaled.offset) +
+                      self->scaled.channels;
+            break;
         default: continue;
         }
         if (pointer == self->last[i]) continue;
@@ -86,6 +106,7 @@ static hone_status dnnl_kernel_run(hone_error *err, hn_kernel *kernel, const hn_
         self->api->dnnl_memory_set_data_handle(self->args[i].memory, pointer);
     }
     if (self->narrow_count) narrow(self, args);
+    if (self->scaled.channels) scale_channels(self, args);
     if (self->drops_nan) hn_parallel_invalid_clear();
     int status = self->api->dnnl_primitive_execute(self->primitive, self->stream, self->arg_count,
                                                    self->args);
@@ -107,6 +128,7 @@ static void dnnl_kernel_destroy(hn_kernel *kernel) {
     if (self->primitive) self->api->dnnl_primitive_destroy(self->primitive);
     if (self->exact) self->exact->ops->destroy(self->exact);
     hn_free(self->exact_workspace);
+    hn_free(self->scaled.unit);
     cpu_kernel_destroy(kernel);
 }
 
@@ -268,12 +290,23 @@ bool dnnl_append_eltwise(dnnl_build *b, dnnl_alg_kind_t alg, float alpha, float 
     return true;
 }
 
-bool dnnl_append_binary(dnnl_build *b, dnnl_alg_kind_t alg, const dnnl_memory_desc_t *md, int input) {
+static bool append_operand(dnnl_build *b, dnnl_alg_kind_t alg, const dnnl_memory_desc_t *md,
+                           dnnl_source source, int input) {
+    if (b->binary_count == (int)HN_COUNT_OF(b->binary_md)) return false;
     if (b->cpu->dnnl->dnnl_post_ops_append_binary(b->ops, alg, md) != dnnl_success) return false;
     b->binary_md[b->binary_count] = *md;
+    b->binary_source[b->binary_count] = source;
     b->binary_input[b->binary_count] = input;
     b->binary_at[b->binary_count++] = b->op_count++;
     return true;
+}
+
+bool dnnl_append_made(dnnl_build *b, dnnl_alg_kind_t alg, const dnnl_memory_desc_t *md, dnnl_source source) {
+    return append_operand(b, alg, md, source, 0);
+}
+
+bool dnnl_append_binary(dnnl_build *b, dnnl_alg_kind_t alg, const dnnl_memory_desc_t *md, int input) {
+    return append_operand(b, alg, md, DNNL_FROM_INPUT, input);
 }
 
 bool dnnl_drops_nan(dnnl_build *b, bool drops) {
@@ -462,7 +495,7 @@ hn_status dnnl_finish(hone_error *err, dnnl_build *b, const hn_shape *out, hn_la
     dnnl_kernel *k = b->kernel;
     for (int i = 0; i < b->binary_count; i++)
         HN_TRY(dnnl_arg(err, b, DNNL_ARG_ATTR_MULTIPLE_POST_OP(b->binary_at[i]) | DNNL_ARG_SRC_1,
-                        &b->binary_md[i], DNNL_FROM_INPUT, b->binary_input[i]));
+                        &b->binary_md[i], b->binary_source[i], b->binary_input[i]));
     const dnnl_memory_desc_t *scratch =
         api->dnnl_primitive_desc_query_md(b->pd, dnnl_query_scratchpad_md, 0);
     size_t bytes = scratch ? api->dnnl_memory_desc_get_size(scratch) : 0;
@@ -473,6 +506,10 @@ hn_status dnnl_finish(hone_error *err, dnnl_build *b, const hn_shape *out, hn_la
     if (k->narrow_count) {
         k->narrow_offset = (k->base.workspace_bytes + 63) / 64 * 64;
         k->base.workspace_bytes = k->narrow_offset + (size_t)k->narrow_count * sizeof(uint16_t);
+    }
+    if (k->scaled.channels) {
+        k->scaled.offset = (k->base.workspace_bytes + 63) / 64 * 64;
+        k->base.workspace_bytes = k->scaled.offset + 2 * (size_t)k->scaled.channels * sizeof(float);
     }
     if (b->fused < b->what->node->post_count &&
         !cpu_posts_init(b->cpu, b->what, b->fused, out, layout, &k->base, &k->posts))
