@@ -184,7 +184,7 @@ def one(name, args, threads, batch, work):
     if batch > 1 and not free_batch(session):
         return None
     graph, best, theirs = f"{work}/{name}.graph.onnx", f"{work}/{name}.{threads}.{batch}.onnx", f"{work}/{name}.ort8.onnx"
-    extra = ["--batch", str(batch)] if batch > 1 else []
+    extra = ["--time-limit", str(args.time_limit)] + (["--batch", str(batch)] if batch > 1 else [])
     report = optimise(src, best, known["npz"], threads, ["--seconds", str(args.gate_seconds), *extra], f"{work}/{name}.{threads}.{batch}")
     row = {k: v for k, v in known.items() if k != "npz"}
     row.update(kept=[s["name"] for s in report["strategies"] if s["kept"]], cosine=report["result"]["accuracy"]["cosine"])
@@ -248,6 +248,7 @@ def main():
     p.add_argument("--batch", default=[1, 8], type=numbers, help="1 is the model's own where that is fixed")
     p.add_argument("--seconds", type=float, default=6, help="time to measure a model's five sides")
     p.add_argument("--gate-seconds", type=float, default=1, help="--seconds of hone optimize")
+    p.add_argument("--time-limit", type=float, default=60, help="--time-limit of hone optimize")
     p.add_argument("--work", help="keep files here, and take those that are there")
     p.add_argument("--prepare", action="store_true", help="only what needs no quiet, into --work")
     p.add_argument("--json", help="keep rows here, beside those of earlier calls")
