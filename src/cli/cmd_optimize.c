@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <math.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include "cli/load.h"
 
 static void show_progress(void *user, const char *what, double share) {
@@ -33,6 +34,8 @@ static void print_side(const char *name, const hn_side *side) {
 }
 
 static void print_result(const hn_optimize_result *r, bool recheck) {
+    for (int i = 0; i < r->note_count; i++)
+        hn_cli_printf("note: %s\n", r->notes[i]);
     hn_cli_printf("A/A check: the input model against itself %.3fx [%.3f, %.3f] (%d pairs)\n\n",
            r->aa.speedup, r->aa.speedup_ci[0], r->aa.speedup_ci[1], r->aa.pairs);
     hn_cli_printf("%-12s %-9s %s\n", "strategy", "verdict", "reason");
@@ -78,13 +81,24 @@ static void join_command(hn_str *out, int argc, char **argv) {
     }
 }
 
+static hn_status make_folder(hone_error *err, const char *folder, bool *out_made) {
+    *out_made = mkdir(folder, 0777) == 0;
+    if (!*out_made && errno != EEXIST)
+        HN_FAIL(err, HONE_ERR_IO, "cannot make the folder '%s': %s", folder, strerror(errno));
+    if (access(folder, W_OK | X_OK) != 0)
+        HN_FAIL(err, HONE_ERR_IO, "cannot write into '%s': %s", folder, strerror(errno));
+    return HONE_OK;
+}
+
 // What is written at the end is opened once before the work: minutes are not lost to a typing error.
 static hn_status check_outputs(hone_error *err, const char *out, const char *folder) {
     hn_writer writer;
     HN_TRY(hn_writer_open(err, out, &writer));
     hn_writer_cancel(&writer);
-    if (folder && mkdir(folder, 0777) != 0 && errno != EEXIST)
-        HN_FAIL(err, HONE_ERR_IO, "cannot make the folder '%s': %s", folder, strerror(errno));
+    if (!folder) return HONE_OK;
+    bool made;
+    HN_TRY(make_folder(err, folder, &made));
+    if (made) rmdir(folder); // an interrupted run leaves no empty folder
     return HONE_OK;
 }
 
@@ -93,6 +107,8 @@ static hn_status write_report(hone_error *err, const char *folder, const hn_str 
     int length = snprintf(path, sizeof path, "%s/report.json", folder);
     if (length < 0 || (size_t)length >= sizeof path)
         HN_FAIL(err, HONE_ERR_USAGE, "--report: the path is too long");
+    bool made;
+    HN_TRY(make_folder(err, folder, &made));
     return hn_file_write(err, path, hn_str_get(json), json->length);
 }
 

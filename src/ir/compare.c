@@ -42,9 +42,10 @@ static void count_argmax(const hn_tensor *ref, const hn_tensor *got, hn_diff *di
     int64_t width = rank ? ref->shape.dims[rank - 1] : 1;
     if (rank != 2 || width < 2) return;
     for (int64_t row = 0; row + width <= diff->count; row += width) {
+        int64_t best = hn_tensor_argmax(ref, row, width);
+        if (best < 0) continue; // all NaN: agreeing on nothing is no evidence
         diff->argmax_rows++;
-        diff->argmax_agree +=
-            hn_tensor_argmax(ref, row, width) == hn_tensor_argmax(got, row, width);
+        diff->argmax_agree += best == hn_tensor_argmax(got, row, width);
     }
 }
 
@@ -75,9 +76,11 @@ hn_status hn_tensor_diff(hone_error *err, const hn_tensor *ref, const hn_tensor 
         if (!isfinite(a) || !isfinite(b)) {
             bool same = (isnan(a) && isnan(b)) || a == b;
             diff.mismatched += !same;
+            diff.lost += !same && !isfinite(b);
             if (!same) diff.worst = i;
             continue;
         }
+        diff.finite++;
         double delta = fabs(a - b);
         if (delta > diff.max_abs) {
             diff.max_abs = delta;
@@ -109,6 +112,8 @@ void hn_diff_merge(hn_diff *into, const hn_diff *from) {
     into->count += from->count;
     into->nan_ref += from->nan_ref;
     into->nan_got += from->nan_got;
+    into->finite += from->finite;
+    into->lost += from->lost;
     into->mismatched += from->mismatched;
     into->argmax_rows += from->argmax_rows;
     into->argmax_agree += from->argmax_agree;

@@ -16,9 +16,12 @@ typedef struct hn_diff {
     double worst_cosine; // the lowest of the tensors merged
     double dot, norm_ref, norm_got; // what cosine is made of
     int64_t nan_ref, nan_got;
+    int64_t finite;      // finite on both sides
+    int64_t lost;        // NaN or infinite here, and not the same in ref
     int64_t mismatched;  // NaN or infinity on one side only, or infinities of opposite sign
     int64_t worst;       // index of max_abs
-    // Rows of rank-2 tensors (sample x class) and how many agree on the largest element.
+    // Rows of rank-2 tensors (sample x class) that hold a number in ref, and how many agree on the largest
+    // element.
     int64_t argmax_rows, argmax_agree;
 } hn_diff;
 

@@ -106,16 +106,20 @@ static hn_status references(hone_error *err, hn_gate *gate, int64_t sample, cons
 
 typedef struct tally {
     hn_diff diff;
-    int64_t hits, rows, agree, agree_rows;
+    int64_t hits, rows, spoilt, classes; // spoilt: right in the input model, wrong here
 } tally;
 
 // The first float output with labels' row count is the one that classifies.
-static void count_labels(const hn_gate *gate, int64_t sample, const hn_tensor *out, tally *t) {
+static void count_labels(const hn_gate *gate, int64_t sample, const hn_tensor *ref, const hn_tensor *out,
+                         tally *t) {
     const int64_t *labels;
     if (!gate->dataset || !hn_dataset_labels(gate->dataset, sample, &labels)) return;
     int64_t batch = hn_dataset_batch(gate->dataset), classes = hn_tensor_count(out) / batch;
     for (int64_t row = 0; row < batch && classes > 1; row++) {
-        t->hits += hn_tensor_argmax(out, row * classes, classes) == labels[row];
+        bool hit = hn_tensor_argmax(out, row * classes, classes) == labels[row];
+        t->hits += hit;
+        t->spoilt += !hit && hn_tensor_argmax(ref, row * classes, classes) == labels[row];
+        t->classes = classes;
         t->rows++;
     }
 }
@@ -135,10 +139,10 @@ hn_status hn_gate_accuracy(hone_error *err, hn_gate *gate, hn_session *session, 
         for (int i = 0; i < gate->output_count; i++) {
             hn_diff diff;
             HN_TRY(hn_tensor_diff(err, &ref[i], &got[i], &diff));
-            nan += diff.nan_got > diff.nan_ref ? diff.nan_got - diff.nan_ref : 0;
+            nan += diff.lost;
             if (hn_dtype_is_float(ref[i].dtype)) hn_diff_merge(&t.diff, &diff);
         }
-        count_labels(gate, sample, &got[0], &t);
+        count_labels(gate, sample, &ref[0], &got[0], &t);
     }
     hn_accuracy a = {.samples = samples,
                      .rows = t.rows ? t.rows : t.diff.argmax_rows,
@@ -147,6 +151,9 @@ hn_status hn_gate_accuracy(hone_error *err, hn_gate *gate, hn_session *session, 
                      .worst_cosine = t.diff.worst_cosine,
                      .agreement = NAN,
                      .metric = NAN,
+                     .kept_right = NAN,
+                     .outputs = t.diff.count,
+                     .finite = t.diff.finite,
                      .nan = nan};
     if (t.diff.argmax_rows) {
         a.agreement = (double)t.diff.argmax_agree / (double)t.diff.argmax_rows;
@@ -155,22 +162,30 @@ hn_status hn_gate_accuracy(hone_error *err, hn_gate *gate, hn_session *session, 
     if (t.rows) {
         a.metric = (double)t.hits / (double)t.rows;
         hn_wilson(t.hits, t.rows, a.metric_ci);
+        a.kept_right = 1 - (double)t.spoilt / (double)t.rows;
+        a.chance = 1 / (double)t.classes;
     }
     *out_accuracy = a;
     return HONE_OK;
+}
+
+// Labels that the input model meets no better than a guess (another order of classes, too few rows) would
+// let anything pass: what falls from nothing falls by nothing.
+bool hn_gate_labels_judge(const hn_accuracy *baseline) {
+    return !isnan(baseline->metric) && baseline->metric_ci[0] > baseline->chance;
 }
 
 bool hn_gate_accepts(const hn_budget *budget, const hn_accuracy *baseline,
                      const hn_accuracy *candidate, const hn_accuracy *exact_from, char *why, size_t why_size) {
     why[0] = '\0';
     if (candidate->nan) {
-        snprintf(why, why_size, "%lld NaN where the model had none", (long long)candidate->nan);
+        snprintf(why, why_size, "%lld NaN or infinities where the model had none", (long long)candidate->nan);
     } else if (exact_from) {
         // Rewrites may round differently, nothing more; what was lost before is not theirs.
         if (candidate->cosine < exact_from->cosine - 1e-5)
             snprintf(why, why_size, "outputs differ (cosine %.7f) though the rewrite is exact",
                      candidate->cosine);
-    } else if (!isnan(candidate->metric)) {
+    } else if (hn_gate_labels_judge(baseline)) {
         double drop = baseline->metric - candidate->metric;
         if (drop > budget->max_drop)
             snprintf(why, why_size, "top-1 falls by %.2f points, the budget is %.2f", 100 * drop,

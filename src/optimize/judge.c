@@ -190,12 +190,16 @@ static bool grows_too_much(hn_verdict *v, const char *what, int64_t before, int6
     return true;
 }
 
-// How many rows would show the agreement that is asked for, if all goes on as it did.
+// How many rows would show what is asked for, if all goes on as it did: that no more answers than the budget
+// turn from right to wrong or, where no labels say what is right, become others.
 static int64_t rows_needed(const hn_optimizer *o, const hn_accuracy *a) {
-    bool labels = !isnan(a->metric);
-    double rate = labels ? NAN : a->agreement;
-    if (labels || isnan(rate) || a->agreement_ci[0] >= o->gate.budget.min_agreement) return 0;
-    int64_t needed = hn_wilson_needed(rate, o->gate.budget.min_agreement);
+    const hn_budget *budget = &o->gate.budget;
+    bool labels = hn_gate_labels_judge(&o->result->baseline.accuracy);
+    double rate = labels ? a->kept_right : a->agreement, ci[2], asked = labels ? 1 - budget->max_drop : budget->min_agreement;
+    if (isnan(rate)) return 0;
+    hn_wilson((int64_t)llround(rate * (double)a->rows), a->rows, ci);
+    if (ci[0] >= asked) return 0;
+    int64_t needed = hn_wilson_needed(rate, asked);
     return needed < 0 ? 0 : hn_max_i64(needed, a->rows + 1);
 }
 

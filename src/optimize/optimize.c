@@ -89,6 +89,7 @@ static hn_status run(hone_error *err, hn_optimizer *o) {
     HN_TRY(status);
     HN_TRY(
         hn_gate_accuracy(err, &o->gate, o->gate.baseline, HN_SPLIT_GATE, 0, &r->baseline.accuracy));
+    HN_TRY(hn_optimizer_notes(err, o));
     hn_side_fill(&o->gate, &r->aa.a, o->gate.baseline, &r->baseline);
     HN_TRY(hn_side_energy(err, &o->gate, o->gate.baseline, &r->baseline));
     struct stat info;

@@ -16,7 +16,11 @@ typedef struct hn_accuracy {
     double agreement_ci[2];
     double metric;               // top-1 against labels; NaN without labels
     double metric_ci[2];
-    int64_t nan;                 // NaN in outputs where the input model has none
+    double kept_right;           // share of labelled rows that the input model has right and this one not
+                                 // wrong; NaN without labels
+    double chance;               // top-1 of guessing, 1 / classes
+    int64_t nan;                 // NaN or infinities in outputs where the input model has none
+    int64_t outputs, finite;     // float elements, and those that are finite on both sides
 } hn_accuracy;
 
 typedef struct hn_budget {
@@ -79,6 +83,7 @@ typedef struct hn_memory_point {
 } hn_memory_point;
 
 #define HN_MAX_STRATEGIES 16
+#define HN_MAX_NOTES      4
 typedef struct hn_optimize_result {
     hn_side baseline, result;
     hn_verdict verdicts[HN_MAX_STRATEGIES];
@@ -99,6 +104,8 @@ typedef struct hn_optimize_result {
     int64_t model_params;
     char *decisions;          // JSON text, owned
     bool copied;              // nothing was kept: the output is a byte copy
+    char notes[HN_MAX_NOTES][200]; // what the reader has to know of data and model, one sentence each
+    int note_count;
     bool gathered;            // nothing was kept: the output is the input with its external weights
 } hn_optimize_result;
 

@@ -41,8 +41,15 @@ hn_status hn_gate_session(hone_error *err, const hn_gate *gate, const hn_module 
                           hn_session **out_session);
 // Does the accuracy fit the budget? If not, says why. `exact_from`: the accuracy of the model that an
 // exact rewrite was made from; NULL where the rewrite may lose some. Pure.
+// Whether labels say anything: the input model meets them better than a guess would.
+bool hn_gate_labels_judge(const hn_accuracy *baseline);
 bool hn_gate_accepts(const hn_budget *budget, const hn_accuracy *baseline,
                      const hn_accuracy *candidate, const hn_accuracy *exact_from, char *why, size_t why_size);
+
+// ---- notes.c ------------------------------------------------------------------------------------
+typedef struct hn_optimizer hn_optimizer;
+// After the baseline: fails where the data can judge nothing, else adds the notes of the result.
+hn_status hn_optimizer_notes(hone_error *err, hn_optimizer *o);
 
 // ---- calibrate.c --------------------------------------------------------------------------------
 #define HN_HISTOGRAM_BINS 2048

@@ -77,6 +77,8 @@ static void put_words(hn_str *out, const hn_optimize_result *r) {
     else hn_str_append(&words, "Nothing helped here; the output is the input.");
     if (refused.length) hn_str_printf(&words, " Tried and refused: %s.", hn_str_get(&refused));
     hn_html_note(out, kept.length ? "good" : "info", "In words", hn_str_get(&words), small);
+    for (int i = 0; i < r->note_count; i++)
+        hn_html_note(out, "warn", "About the data", r->notes[i], NULL);
     hn_str_free(&words);
     hn_str_free(&kept);
     hn_str_free(&refused);

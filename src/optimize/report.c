@@ -16,6 +16,8 @@ static json_t *accuracy_json(const hn_accuracy *a) {
                              (json_int_t)a->rows);
     if (!isnan(a->agreement)) json_object_set_new(json, "top1_agreement_ci", interval(a->agreement_ci));
     if (!isnan(a->metric)) json_object_set_new(json, "metric_ci", interval(a->metric_ci));
+    json_object_set_new(json, "kept_right", number(a->kept_right));
+    json_object_set_new(json, "not_finite", json_integer(a->outputs - a->finite));
     return json;
 }
 
@@ -93,6 +95,10 @@ hn_status hn_optimize_report(hone_error *err, const hn_optimize_options *options
         "layers", layers, "aa", pair_json(&r->aa), "total", recheck ? json_null() : pair_json(&r->total), "command",
         command, "seed", (json_int_t)options->seed, "copied", r->copied, "decisions",
         r->decisions ? json_loads(r->decisions, 0, NULL) : json_array());
+    json_t *notes = json_array();
+    for (int i = 0; i < r->note_count; i++)
+        json_array_append_new(notes, json_string(r->notes[i]));
+    json_object_set_new(root, "notes", notes);
     json_object_set_new(root, "objective", json_string(hn_objective_name(options->objective)));
     json_object_set_new(root, "fresh", r->fresh.pairs ? pair_json(&r->fresh) : json_null());
     char *text = root ? json_dumps(root, JSON_INDENT(2) | JSON_ENSURE_ASCII) : NULL;

@@ -14,6 +14,8 @@ static hn_accuracy good(void) {
 static bool accepts(const hn_accuracy *a, double baseline_metric, bool lossless, char *why) {
     hn_accuracy base = good();
     base.metric = baseline_metric;
+    base.metric_ci[0] = baseline_metric - 0.05;
+    base.chance = 0.1;
     return hn_gate_accepts(&k_budget, &base, a, lossless ? &base : NULL, why, 160);
 }
 
@@ -30,6 +32,14 @@ static void the_budget_decides(void **state) {
     assert_true(accepts(&a, 0.905, false, why));
     assert_false(accepts(&a, 0.915, false, why));
     assert_non_null(strstr(why, "1.50 points"));
+    // Field report 44: labels that the input model meets no better than a guess would let anything pass.
+    a = good();
+    a.metric = 0.12;
+    a.agreement = 0.6;
+    assert_false(accepts(&a, 0.12, false, why));
+    assert_non_null(strstr(why, "top-1 agreement 0.6000"));
+    a.agreement = 1;
+    assert_true(accepts(&a, 0.12, false, why));
     a = good();
     a.agreement = NAN;
     a.cosine = 0.9985;

@@ -1,0 +1,83 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Data that cannot judge, attacked from the command line: NaN, infinities, wrong labels, copies, one row, too
+# few rows; and runs that end early leave nothing behind. TEST-TIMEOUT 240
+set -u
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+model=$HONE_SOURCE_DIR/examples/fashion/fashion_resnet.onnx
+fail() { echo "FAILED: $*"; exit 1; }
+python3 - "$dir" <<'PY' || exit 1
+import array, math, random, struct, sys, zipfile
+random.seed(3)
+def npy(descr, shape, raw):
+    head = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape!r}, }}"
+    head += " " * (-(len(head) + 11) % 64) + "\n"
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head.encode() + raw
+rows = [array.array("f", (max(0.0, random.gauss(0.3, 0.35)) for _ in range(784))) for _ in range(64)]
+def write(name, rows, labels=None):
+    with zipfile.ZipFile(f"{sys.argv[1]}/{name}.npz", "w", zipfile.ZIP_DEFLATED) as z:
+        z.writestr("image.npy", npy("<f4", (len(rows), 1, 28, 28), b"".join(r.tobytes() for r in rows)))
+        if labels is not None:
+            z.writestr("labels.npy", npy("<i8", (len(labels),), struct.pack(f"<{len(labels)}q", *labels)))
+filled = lambda value: array.array("f", [value] * 784)
+write("good", rows)
+write("nan", [filled(math.nan)] * 64)
+write("inf", [filled(math.inf)] * 64)
+write("some", [r if k % 5 else filled(math.nan) for k, r in enumerate(rows)])
+write("copies", rows[:1] * 64)
+write("one", rows[:1])
+write("labels", rows, [k % 10 for k in range(64)])
+PY
+opt() { "$HONE" optimize "$model" -o "$dir/o.onnx" --seconds 0.05 --threads 1 --batch 16 --only int8 "$@" >"$dir/out" 2>"$dir/err"; }
+refused() { # status, words
+    local want=$1 words=$2
+    shift 2
+    rm -f "$dir/o.onnx"
+    opt "$@"
+    [ $? = "$want" ] || fail "not exit $want: $* ($(cat "$dir/err"))"
+    [ "$(wc -l <"$dir/err")" = 1 ] && grep -q "$words" "$dir/err" || fail "$* says: $(cat "$dir/err")"
+    [ ! -e "$dir/o.onnx" ] || fail "an output was left by $*"
+    [ ! -e "$dir/r" ] || fail "a report folder was left by $*"
+}
+notes() { # words
+    local words=$1
+    shift
+    opt "$@" || fail "$*: $(cat "$dir/err")"
+    grep -q "^note: .*$words" "$dir/out" || fail "$* gives no note on '$words': $(cat "$dir/out")"
+}
+# Nothing but NaN would agree with itself in every row.
+refused 3 'nothing but NaN and infinities' --data "$dir/nan.npz" --report "$dir/r"
+refused 3 'nothing but NaN and infinities' --data "$dir/inf.npz" --report "$dir/r"
+notes 'outputs are NaN or infinite in the input model itself' --data "$dir/some.npz" --report "$dir/r"
+jq -e '.baseline.accuracy.not_finite > 0 and (.notes | length) >= 1' "$dir/r/report.json" >/dev/null || fail "report.json lacks the note"
+grep -q 'NaN or infinite in the input model' "$dir/r/report.html" || fail "report.html lacks the note"
+# Field report 44: labels of other classes; a fall from nothing is no fall, so outputs judge.
+notes 'no better than a guess' --data "$dir/labels.npz"
+notes '32 of the 32 rows that judge are copies' --data "$dir/copies.npz"
+notes 'there is one sample' --data "$dir/one.npz" --batch 1
+opt --data "$dir/good.npz" || fail "good data: $(cat "$dir/err")"
+! grep -q '^note:' "$dir/out" || fail "a note on good data: $(cat "$dir/out")"
+# Too few rows: how many would do.
+opt --data "$dir/good.npz" --force int8 || fail "good data"
+grep -q '32 rows do not prove the budget, [0-9]* would' "$dir/out" || grep -q '^int8 .*forced' "$dir/out" || fail "no word on rows: $(cat "$dir/out")"
+
+# An interrupted run leaves neither output nor folders, whenever it is hit.
+rm -rf "$dir/r" "$dir/o.onnx"
+for after in 0.05 0.3 0.8 1.6; do
+    "$HONE" optimize "$model" -o "$dir/o.onnx" --data "$dir/good.npz" --batch 16 --seconds 30 --report "$dir/r" >/dev/null 2>&1 &
+    pid=$!
+    sleep $after
+    kill -TERM $pid # a shell starts background jobs deaf to INT
+    wait $pid
+    [ $? != 0 ] || fail "an interrupted run ends with 0"
+    [ ! -e "$dir/r" ] || fail "interrupted after $after s: an empty report folder"
+    [ ! -e "$dir/o.onnx" ] || fail "interrupted after $after s: an output"
+    [ -z "$(find "$dir" -name '.hone*')" ] || fail "interrupted after $after s: $(find "$dir" -name '.hone*')"
+done
+# A folder that cannot be written into is told before the work.
+if [ "$(id -u)" != 0 ]; then
+    mkdir "$dir/locked" && chmod 555 "$dir/locked"
+    refused 5 'cannot write into' --data "$dir/good.npz" --report "$dir/locked"
+fi
+echo "data that cannot judge do not"
