@@ -173,6 +173,16 @@ def prepare(name, args, work):
     return src, session, known
 
 
+def whole_batches(npz, session, batch, path):
+    """The data without the rows that make no whole batch."""
+    import numpy as np
+    data, rank = np.load(npz), {i.name: len(i.shape) for i in session.get_inputs()}
+    rows = {n: data[n] if data[n].ndim == rank[n] else data[n].reshape(-1, *data[n].shape[2:]) for n in rank}
+    count = min(len(a) for a in rows.values()) // batch * batch
+    np.savez(path, **{n: a[:count] for n, a in rows.items()})
+    return path
+
+
 def same(a, b):
     return open(a, "rb").read() == open(b, "rb").read()
 
@@ -185,7 +195,8 @@ def one(name, args, threads, batch, work):
         return None
     graph, best, theirs = f"{work}/{name}.graph.onnx", f"{work}/{name}.{threads}.{batch}.onnx", f"{work}/{name}.ort8.onnx"
     extra = ["--time-limit", str(args.time_limit)] + (["--batch", str(batch)] if batch > 1 else [])
-    report = optimise(src, best, known["npz"], threads, ["--seconds", str(args.gate_seconds), *extra], f"{work}/{name}.{threads}.{batch}")
+    npz = whole_batches(known["npz"], session, batch, f"{work}/batch.npz") if batch > 1 else known["npz"]
+    report = optimise(src, best, npz, threads, ["--seconds", str(args.gate_seconds), *extra], f"{work}/{name}.{threads}.{batch}")
     row = {k: v for k, v in known.items() if k != "npz"}
     row.update(kept=[s["name"] for s in report["strategies"] if s["kept"]], cosine=report["result"]["accuracy"]["cosine"])
     # Speed-ups are of the optimised file: its side comes first, the input's where they are one file.
