@@ -66,6 +66,7 @@ static void print(hn_str *s, const attention *a, int warps, int tile) {
     hn_str_append(s, "#define SCALE ((float)");
     cuda_print_number(s, a->scale * 1.4426950408889634); // exponents of two
     hn_str_append(s, ")\n");
+    hn_str_append(s, cuda_text("mma"));
     hn_str_append(s, cuda_text("attention"));
 }
 

@@ -519,11 +519,6 @@ static hn_status bind_pointers(hone_error *err, cuda_kernel *k, const hn_node *n
 
 // With as many posts in the graph as an engine takes; at last without the bias, which no engine for 3-D
 // transposed convolutions takes.
-// With few output channels, 16-bit engines with a bias give 0 for infinite sums (seen on an H200, cuDNN 9).
-static bool bias_must_wait(const conv *c) {
-    return c->has_bias && cuda_is_float16(c->y.dtype) && c->y.shape.dims[1] < 16;
-}
-
 static hn_status make_plans(hone_error *err, cuda_device *d, const hn_node *node, const conv *c, bool exact, int most, const char *key,
                             conv_plans **out_plans) {
     conv_plans *plans = hn_calloc(1, sizeof *plans);
@@ -534,7 +529,7 @@ static hn_status make_plans(hone_error *err, cuda_device *d, const hn_node *node
     plans->chosen = -1;
     plans->references = 1;
     snprintf(plans->key, sizeof plans->key, "%s", key);
-    for (int fused = bias_must_wait(c) ? -1 : most; fused >= (c->has_bias ? -1 : 0) && !plans->plan_count; fused--) {
+    for (int fused = most; fused >= (c->has_bias ? -1 : 0) && !plans->plan_count; fused--) {
         conv bare = *c;
         drop_descs(plans);
         maker m = {d, plans, false};
@@ -597,7 +592,7 @@ hone_status cuda_conv_select(hone_error *err, cuda_device *d, const hn_select *w
     cpu_value bias;
     if (!cpu_in(node, 0, &c.x) || !cpu_in(node, 1, &c.w) || !cpu_out(node, 0, &c.y) || c.x.data || !c.y.count || !c.x.count ||
         (c.x.dtype != HN_F32 && !cuda_is_float16(c.x.dtype)) || c.w.dtype != c.x.dtype || c.y.dtype != c.x.dtype ||
-        !conv_window(node, &c))
+        !conv_window(node, &c) || (!c.transposed && cuda_conv_few_takes(node)))
         return HONE_ERR_UNSUPPORTED;
     c.has_bias = cpu_base_inputs(node) > 2 && node->inputs[2];
     if (c.has_bias && (!cpu_in(node, 2, &bias) || bias.dtype != c.x.dtype)) return HONE_ERR_UNSUPPORTED;

@@ -182,6 +182,8 @@ int cuda_posts_text(const hn_select *what, const char *type, hn_str *out);
 // Prints a formula's operand-free number so that CUDA C reads the same value.
 void cuda_print_number(hn_str *out, double value);
 
+// A convolution that is left to our kernel for few inputs (conv_few.c).
+bool cuda_conv_few_takes(const hn_node *node);
 // A layout change between device layouts (moves.c).
 hn_status cuda_reorder_select(hone_error *err, cuda_device *d, const hn_type *type, hn_layout from, hn_layout to,
                               hn_kernel **out_kernel);

@@ -27,22 +27,6 @@ __device__ __forceinline__ void load4_turned(u32 (&r)[4], const T *p) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(shared_address(p)));
 }
-#if IS_BF16
-#define MMA  "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"
-#define PAIR "cvt.rn.bf16x2.f32"
-#else
-#define MMA  "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
-#define PAIR "cvt.rn.f16x2.f32"
-#endif
-__device__ __forceinline__ void mma(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
-    asm volatile(MMA " {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-__device__ __forceinline__ u32 pair(float low, float high) {
-    u32 r;
-    asm(PAIR " %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
-    return r;
-}
 __device__ __forceinline__ float exp2_of(float x) {
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
