@@ -3,7 +3,7 @@
 """Do verdicts stand on a busy machine? Runs of `hone optimize`, with a process that hogs one core beside
 them, must keep and refuse the same strategies where the effect exceeds 5 %.
 
-    verdicts_under_load.py HONE MODELS_DIR [--runs 5] [--seconds 1] [--models a,b] [--only NAMES]
+    verdicts_under_load.py HONE MODELS_DIR [--runs 5] [--seconds 1] [--only-models a,b] [--only NAMES]
 
 Prints a table: of each strategy the speed-ups of all runs and the verdicts. Exit 1 when a strategy whose
 effect exceeds 5 % (median of the runs; an answer outside the budget counts as well) has two verdicts.
@@ -16,7 +16,7 @@ arguments.add_argument("hone")
 arguments.add_argument("models")
 arguments.add_argument("--runs", type=int, default=5)
 arguments.add_argument("--seconds", default="1")
-arguments.add_argument("--models-list", "--models", dest="only_models", default="filetype_magika,face_rfb320,bert-ts,vit_cifar_ibp,cifar_resnet2b")
+arguments.add_argument("--only-models", default="filetype_magika,face_rfb320,bert-ts,vit_cifar_ibp,cifar_resnet2b")
 arguments.add_argument("--only", default="graph,int8,int8-dynamic,bf16,threads")
 arguments.add_argument("--no-hog", action="store_true")
 o = arguments.parse_args()
@@ -40,7 +40,7 @@ def data_of(name, folder):
     a = rng.standard_normal((rows, shape[0], 4, 3))
     pictures = sum(np.cos(6 * a[:, :, k, 0, None, None] * y + 6 * a[:, :, k, 1, None, None] * x + a[:, :, k, 2, None, None]) for k in range(4))
     np.savez(path, **{key: (pictures / 2).astype(np.float32)})
-    return path, ["--batch", "16"] if shape[1] == 32 else []
+    return path, ["--batch", "16"] if name == "vit_cifar_ibp" else []
 
 
 def one(name, data, extra, folder, seed):
@@ -71,6 +71,9 @@ try:
                 middle = statistics.median(speeds) if speeds else 1
                 big = abs(np.log(middle)) > np.log(1.05) or any(r["reason"].startswith("accuracy") for r in rows)
                 same = len({v == "kept" for v in verdicts}) == 1
+                if not same:
+                    for k, r in enumerate(rows):
+                        print(f"run {k}: {r['reason']}", file=sys.stderr)
                 large += big
                 flips += big and not same
                 counts = ", ".join(f"{verdicts.count(v)} {v}" for v in dict.fromkeys(verdicts))

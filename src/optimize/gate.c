@@ -236,7 +236,9 @@ static hn_status timed_pair(hone_error *err, hn_gate *gate, timed *a, timed *b, 
 hn_status hn_gate_pair(hone_error *err, hn_gate *gate, hn_session *a, hn_session *b,
                        hn_pair *out_pair) {
     timed ta = {.session = a}, tb = {.session = b};
-    return timed_pair(err, gate, &ta, &tb, run_timed, &gate->measure, out_pair);
+    hn_measure_options options = gate->measure;
+    options.threshold = HN_GATE_MARGIN;
+    return timed_pair(err, gate, &ta, &tb, run_timed, &options, out_pair);
 }
 
 hn_status hn_gate_start_pair(hone_error *err, hn_gate *gate, const hn_module *a,

@@ -11,6 +11,7 @@
 typedef struct int8_state {
     hn_calibration calibration;
     hn_clip_method method;
+    bool between; // also what lies between the layers, in hn_quantize_plan
     int weight_max;
 } int8_state;
 
@@ -18,7 +19,7 @@ static hn_status plan_of(hone_error *err, hn_layer_search *s, const bool *node_i
                          hn_quantize_plan *out) {
     const int8_state *i = s->self;
     return hn_quantize_plan_make(err, s->base, &i->calibration, i->method, node_in, i->weight_max,
-                                 out);
+                                 i->between, out);
 }
 
 static hn_status quantised(hone_error *err, const hn_layer_search *s, const hn_quantize_plan *plan,
@@ -74,6 +75,68 @@ static hn_status best_method(hone_error *err, hn_layer_search *s, hn_layer_try *
     return HONE_OK;
 }
 
+// ---- by time ------------------------------------------------------------------------------------
+// Takes the other candidate where it is not slower; it is freed otherwise.
+static hn_status take_faster(hone_error *err, hn_layer_search *s, hn_layer_try *best, hn_layer_try *other,
+                             bool *out_taken) {
+    const hn_gate *gate = &s->o->gate;
+    hn_session *a = NULL, *b = NULL;
+    hn_pair pair = {0};
+    hone_status status = hn_gate_session(err, gate, best->module, &a);
+    if (status == HONE_OK) status = hn_gate_session(err, gate, other->module, &b);
+    if (status == HONE_OK) status = hn_gate_pair(err, &s->o->gate, a, b, &pair);
+    hn_session_free(a);
+    hn_session_free(b);
+    *out_taken = status == HONE_OK && pair.speedup >= 1;
+    if (*out_taken) {
+        hn_layers_try_free(best);
+        *best = *other;
+        *other = (hn_layer_try){0};
+    }
+    hn_layers_try_free(other);
+    return status;
+}
+
+// A layer that is not faster stays float, unless that makes the whole slower: its neighbours then have to
+// convert what they could hand on as integers.
+static hn_status leave_slow(hone_error *err, hn_layer_search *s, hn_layer_try *best) {
+    size_t bytes = s->base->next_node_id * sizeof *s->node_in;
+    int all = hn_layers_count(s);
+    bool *before = hn_malloc(bytes + 1), taken = false;
+    if (!before) HN_NOMEM(err, "choosing layers");
+    memcpy(before, s->node_in, bytes);
+    hone_status status = hn_layers_leave_slow(err, s);
+    int left = hn_layers_count(s);
+    if (status == HONE_OK && left && left < all) {
+        hn_layer_try fast = {0};
+        status = hn_layers_try(err, s, s->node_in, hn_samples_for(s->o, CHOICE_ROWS), &fast);
+        if (status == HONE_OK) status = take_faster(err, s, best, &fast, &taken);
+    }
+    for (uint32_t id = 0; !taken && id < s->base->next_node_id; id++) {
+        if (before[id] && !s->node_in[id]) s->why[id][0] = '\0';
+        s->node_in[id] = before[id];
+    }
+    hn_free(before);
+    s->nodes = hn_layers_count(s);
+    return status;
+}
+
+// The same question for sums and activations between the layers.
+static hn_status try_between(hone_error *err, hn_layer_search *s, hn_layer_try *best) {
+    int8_state *i = s->self;
+    hn_layer_try other = {0};
+    bool taken = false;
+    hn_objective objective = s->o->options->objective;
+    if (objective == HN_OBJECTIVE_MEMORY || objective == HN_OBJECTIVE_SIZE) return HONE_OK;
+    i->between = true;
+    hone_status status = hn_layers_try(err, s, s->node_in, hn_samples_for(s->o, CHOICE_ROWS), &other);
+    if (status == HONE_OK && other.accuracy.nan == 0 && hn_layers_fit(s, &other.accuracy))
+        status = take_faster(err, s, best, &other, &taken);
+    else hn_layers_try_free(&other);
+    i->between = taken;
+    return status;
+}
+
 // What the calibration saw, added to why a layer stays float.
 static void explain(hn_layer_search *s) {
     const int8_state *i = s->self;
@@ -105,6 +168,8 @@ static hn_status search(hone_error *err, hn_layer_search *s, hn_layer_try *out, 
     HN_TRY(hn_calibrate(err, &o->gate, s->base, hn_samples_for(o, CALIBRATION_ROWS),
                         o->options->progress, o->options->user, &i->calibration));
     HN_TRY(best_method(err, s, out));
+    HN_TRY(leave_slow(err, s, out));
+    HN_TRY(try_between(err, s, out));
     if (!hn_layers_fit(s, &out->accuracy)) HN_TRY(hn_layers_shrink(err, s, out));
     hn_quantize_plan plan = {0};
     if (!out->module) {
@@ -130,6 +195,7 @@ static hn_status replay(hone_error *err, hn_layer_search *s, const json_t *given
     if (status == HONE_OK) {
         memcpy(s->node_in, plan.node_in, plan.node_count * sizeof *s->node_in);
         *decision = hn_quantize_to_json(s->base, &plan);
+        i->between = plan.between;
         const char *method = json_string_value(json_object_get(given, "method"));
         i->method = hn_clip_by_name(method ? method : "");
         json_object_set_new(*decision, "method", json_string(hn_clip_name(i->method)));
@@ -150,19 +216,20 @@ hone_status hn_strategy_int8(hone_error *err, hn_optimizer *o, hn_module **out_m
     s.self = &state;
     s.make = make;
     const json_t *given = hn_replay_of(o, "int8");
+    int all = s.nodes;
     hone_status status = HONE_OK;
     if (given) status = replay(err, &s, given, &best, out_decision);
-    else if (s.nodes) status = search(err, &s, &best, out_decision);
-    if (status == HONE_OK && s.nodes) status = hn_layers_record(err, &s);
+    else if (all) status = search(err, &s, &best, out_decision);
+    if (status == HONE_OK && all) status = hn_layers_record(err, &s);
     if (status == HONE_OK && best.module) {
         *out_module = best.module;
         best.module = NULL;
-        snprintf(why, why_size, "%d of %d layers in int8, %s ranges%s", hn_layers_count(&s), s.nodes,
-                 hn_clip_name(state.method), state.weight_max < 127 ? ", 7-bit weights" : "");
+        snprintf(why, why_size, "%d of %d layers%s in int8, %s ranges%s", hn_layers_count(&s), all,
+                 state.between ? " and what lies between" : "", hn_clip_name(state.method), state.weight_max < 127 ? ", 7-bit weights" : "");
     } else if (status == HONE_OK) {
         snprintf(why, why_size, "%s",
-                 s.nodes ? "no set of layers stays inside the accuracy budget"
-                         : "no Conv, Gemm or MatMul with constant float32 weights");
+                 all ? "no set of layers stays inside the accuracy budget"
+                     : "no Conv, Gemm or MatMul with constant float32 weights");
     }
     hn_layers_try_free(&best);
     hn_calibration_free(&state.calibration);

@@ -12,8 +12,7 @@ static const hn_strategy k_strategies[] = {
 #undef HN_STRATEGY
 };
 
-// A strategy must win by this much at the bad end of the interval.
-#define MARGIN 1.02
+#define MARGIN HN_GATE_MARGIN
 // Whatever is optimised, memory and file may not grow beyond this.
 #define MAX_GROWTH       1.25
 #define MAX_GROWTH_BYTES (INT64_C(1) << 20)

@@ -6,6 +6,9 @@
 #include "ir/compare.h"
 #include "optimize/optimize.h"
 
+// A strategy must win by this much at the bad end of the interval.
+#define HN_GATE_MARGIN 1.02
+
 // ---- gate.c -------------------------------------------------------------------------------------
 // The data, cut in two: strategies calibrate and choose on one half, the gate decides on the other.
 typedef enum hn_split { HN_SPLIT_CALIBRATE, HN_SPLIT_GATE } hn_split;
@@ -93,6 +96,7 @@ typedef struct hn_quantize_plan {
     hn_qparam *params;   // by value id: the value is quantised
     uint32_t node_count, value_count;
     int weight_max;      // 127, or 63 where the ISA's u8*s8 sums saturate
+    bool between;        // sums and activations between quantised values read integers, too
 } hn_quantize_plan;
 bool hn_quantize_capable(const hn_node *node); // Conv, Gemm, MatMul with constant float32 weights
 int hn_int8_weight_max(void); // 127, or 63 where this machine's u8*s8 sums saturate
@@ -107,7 +111,7 @@ hn_status hn_quantize_weight(hone_error *err, hn_node *node, int weight_max, boo
 // Which values must be quantised for these nodes, and their parameters.
 hn_status hn_quantize_plan_make(hone_error *err, hn_module *module, const hn_calibration *calibration,
                                 hn_clip_method method, const bool *node_in, int weight_max,
-                                hn_quantize_plan *out_plan);
+                                bool between, hn_quantize_plan *out_plan);
 void hn_quantize_plan_free(hn_quantize_plan *plan);
 // Rewrites the module into QDQ form.
 hn_status hn_quantize_apply(hone_error *err, hn_module *module, const hn_quantize_plan *plan);

@@ -5,7 +5,9 @@
 // activation inputs of such nodes are quantised once, behind their producer. Ops that only move or
 // select elements hand the parameters through, so that they run on the integers. At a residual Add
 // only the skip operand is quantised, never the convolution that feeds it directly: the convolution
-// then keeps its accumulator until the sum.
+// then keeps its accumulator until the sum. A plan with `between` also hands integers to what computes
+// element by element between two quantised values and hangs behind no layer: the runtime makes tables of
+// activations and one step of the rest.
 #include "optimize/optimize_int.h"
 #include <math.h>
 #include <stdlib.h>
@@ -48,8 +50,19 @@ static int channel_axis(const hn_node *node) {
 // Ops whose output elements are input elements (or zeros): they keep scale and zero point.
 static bool passes_through(const hn_node *node) {
     static const char *const k_ops[] = {"MaxPool", "Reshape", "Transpose", "Flatten", "Squeeze",
-                                        "Unsqueeze", "Slice", "Concat"};
-    if (!node || node->output_count != 1) return false;
+                                        "Unsqueeze", "Slice", "Concat", "Split"};
+    if (!node || (node->output_count != 1 && !is_op(node, "Split"))) return false;
+    for (size_t i = 0; i < HN_COUNT_OF(k_ops); i++)
+        if (is_op(node, k_ops[i])) return true;
+    return false;
+}
+
+// Element by element, from and to numbers.
+static bool is_step(const hn_node *node) {
+    static const char *const k_ops[] = {
+        "Add",   "Sub",       "Mul",         "Sigmoid", "Tanh",     "Gelu", "HardSwish", "HardSigmoid",
+        "Swish", "LeakyRelu", "Elu",         "Softplus", "Clip",    "Erf",  "Relu"};
+    if (!node || node->output_count != 1 || !node->outputs[0]) return false;
     for (size_t i = 0; i < HN_COUNT_OF(k_ops); i++)
         if (is_op(node, k_ops[i])) return true;
     return false;
@@ -100,12 +113,38 @@ static void mark(chooser *c, const hn_value *value) {
     c->plan->params[value->id].set = true;
 }
 
+// A quantised result that nobody outside reads; of a Split every one of them.
+static bool pieces_are_quantised(const chooser *c, const hn_node *node) {
+    for (int i = 0; i < node->output_count; i++) {
+        const hn_value *out = node->outputs[i];
+        if (!out || !c->plan->params[out->id].set || out->graph_output_uses) return false;
+    }
+    return true;
+}
+
+// Does the value come out of a layer as a number that only this step reads? It then hangs behind it.
+static bool hangs_behind(const chooser *c, const hn_value *value) {
+    return computes_int8(c, value->producer) && value->uses.count == 1 && !value->graph_output_uses;
+}
+
+// A step whose result is quantised reads integers where its operands are values of their own. A chain of
+// steps is one: what only the next step reads stays a number inside.
+static void propagate_step(chooser *c, const hn_node *node) {
+    for (int i = 0; i < node->input_count; i++) {
+        const hn_value *in = node->inputs[i];
+        if (!in || in->constant || !has_range(c, in) || hangs_behind(c, in)) continue;
+        bool inside = is_step(in->producer) && in->uses.count == 1 && !in->graph_output_uses;
+        if (inside) propagate_step(c, in->producer);
+        else if (in->type.rank >= 3) mark(c, in);
+    }
+}
+
 // From consumers to producers: a quantised value made by a pass-through op wants quantised inputs.
 static void propagate(chooser *c) {
     for (hn_node *node = c->module->main->last; node; node = node->prev) {
-        if (!passes_through(node) || !node->outputs[0]) continue;
-        hn_value *out = node->outputs[0];
-        if (!c->plan->params[out->id].set || out->graph_output_uses) continue;
+        hn_value *out = node->output_count ? node->outputs[0] : NULL;
+        if (c->plan->between && is_step(node) && c->plan->params[out->id].set) propagate_step(c, node);
+        if (!out || !passes_through(node) || !pieces_are_quantised(c, node)) continue;
         bool possible = true;
         for (int i = 0; i < pass_inputs(node); i++) {
             const hn_value *in = node->inputs[i];
@@ -115,6 +154,8 @@ static void propagate(chooser *c) {
             mark(c, node->inputs[i]);
             join(c, out->id, node->inputs[i]->id);
         }
+        for (int i = 1; possible && i < node->output_count; i++)
+            join(c, out->id, node->outputs[i]->id);
     }
 }
 
@@ -154,10 +195,11 @@ static hn_status choose(hone_error *err, chooser *c, hn_clip_method method) {
 
 hn_status hn_quantize_plan_make(hone_error *err, hn_module *module, const hn_calibration *calibration,
                                 hn_clip_method method, const bool *node_in, int weight_max,
-                                hn_quantize_plan *out_plan) {
+                                bool between, hn_quantize_plan *out_plan) {
     hn_quantize_plan plan = {.node_count = module->next_node_id,
                              .value_count = module->next_value_id,
-                             .weight_max = weight_max};
+                             .weight_max = weight_max,
+                             .between = between};
     size_t values = (size_t)plan.value_count + 1;
     plan.node_in = hn_calloc((size_t)plan.node_count + 1, sizeof *plan.node_in);
     plan.params = hn_calloc(values, sizeof *plan.params);
@@ -392,6 +434,16 @@ static bool residual_skip(const rewriter *r, const hn_node *add, int index) {
     return is_op(from, "Conv") && from->id < r->plan->node_count && r->plan->node_in[from->id];
 }
 
+// Does the step hang behind a layer that computes in int8? Its own operand is then a residual's.
+static bool ends_layer(const rewriter *r, const hn_node *step) {
+    for (int i = 0; i < step->input_count; i++) {
+        const hn_value *in = step->inputs[i];
+        const hn_node *from = in && in->uses.count == 1 && !in->graph_output_uses ? in->producer : NULL;
+        if (from && from->id < r->plan->node_count && r->plan->node_in[from->id]) return true;
+    }
+    return false;
+}
+
 // Does this use read the integers?
 static bool reads_quantised(const rewriter *r, const hn_node *node, int index) {
     if (node->id >= r->plan->node_count) return false; // a QuantizeLinear made here
@@ -399,6 +451,7 @@ static bool reads_quantised(const rewriter *r, const hn_node *node, int index) {
     if (passes_through(node) && index < pass_inputs(node) && node->outputs[0] &&
         r->plan->params[node->outputs[0]->id].set)
         return true;
+    if (r->plan->between && is_step(node) && !ends_layer(r, node)) return true;
     return residual_skip(r, node, index);
 }
 
@@ -462,8 +515,8 @@ json_t *hn_quantize_to_json(const hn_module *module, const hn_quantize_plan *pla
         json_object_set_new(values, value->name,
                             json_pack("[s,i]", scale, (int)plan->params[value->id].zero));
     }
-    return json_pack("{s:i,s:o,s:o}", "weight_max", plan->weight_max, "nodes", nodes, "values",
-                     values);
+    return json_pack("{s:i,s:o,s:o,s:b}", "weight_max", plan->weight_max, "nodes", nodes, "values",
+                     values, "between", plan->between);
 }
 
 hn_status hn_quantize_from_json(hone_error *err, const json_t *json, const hn_module *module,
@@ -473,6 +526,7 @@ hn_status hn_quantize_from_json(hone_error *err, const json_t *json, const hn_mo
     plan.node_in = hn_calloc((size_t)plan.node_count + 1, sizeof *plan.node_in);
     plan.params = hn_calloc((size_t)plan.value_count + 1, sizeof *plan.params);
     json_t *nodes = json_object_get(json, "nodes"), *values = json_object_get(json, "values"), *item;
+    plan.between = json_is_true(json_object_get(json, "between"));
     plan.weight_max = (int)json_integer_value(json_object_get(json, "weight_max"));
     hone_status status = HONE_OK;
     if (!plan.node_in || !plan.params)

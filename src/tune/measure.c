@@ -141,6 +141,23 @@ hn_status hn_measure_one(hone_error *err, hn_measure_fn fn, void *user,
     return status;
 }
 
+#define EXTENSIONS 3
+
+bool hn_measure_undecided(double speedup, const double ci[2], double threshold) {
+    if (!(threshold > 0) || speedup < 1.05 || isnan(ci[0])) return false;
+    if (ci[0] < threshold) return true;
+    // On the right side, but so wide that a few more pairs could take it over.
+    return ci[0] < 1.2 * threshold && ci[1] > 1.25 * ci[0];
+}
+
+static bool undecided(const double *ratios, double *scratch, int pairs, const hn_measure_options *o) {
+    double ci[2];
+    if (!(o->threshold > 0) || pairs < 1) return false;
+    memcpy(scratch, ratios, (size_t)pairs * sizeof *ratios);
+    hn_bootstrap_median(scratch, pairs, o->seed + 1, ci);
+    return hn_measure_undecided(hn_median(scratch, pairs), ci, o->threshold);
+}
+
 hn_status hn_measure_pair(hone_error *err, hn_measure_fn a, void *user_a, hn_measure_fn b,
                           void *user_b, const hn_measure_options *options, hn_pair *out_pair) {
     hn_measure_options o = with_defaults(options);
@@ -148,16 +165,20 @@ hn_status hn_measure_pair(hone_error *err, hn_measure_fn a, void *user_a, hn_mea
     size_t room = (size_t)o.max_pairs * sizeof(double);
     sa.ms = hn_malloc(room);
     sb.ms = hn_malloc(room);
-    double *ratios = hn_malloc(room);
+    double *ratios = hn_malloc(room), *scratch = hn_malloc(room);
     hone_status status = HONE_OK;
-    if (!sa.ms || !sb.ms || !ratios)
+    if (!sa.ms || !sb.ms || !ratios || !scratch)
         status = HN_SET(err, HONE_ERR_NOMEM, "out of memory (measuring)");
     if (status == HONE_OK) status = warm_up(err, &sa);
     if (status == HONE_OK) status = warm_up(err, &sb);
     int64_t end = hn_clock_ns() + (int64_t)(o.seconds * 1e9);
-    int pairs = 0;
-    while (status == HONE_OK && pairs < o.max_pairs &&
-           (pairs < o.min_pairs || hn_clock_ns() < end)) {
+    int pairs = 0, extensions = 0;
+    while (status == HONE_OK && pairs < o.max_pairs) {
+        if (pairs >= o.min_pairs && hn_clock_ns() >= end) {
+            if (extensions == EXTENSIONS || !undecided(ratios, scratch, pairs, &o)) break;
+            extensions++;
+            end = hn_clock_ns() + (int64_t)(o.seconds * 1e9);
+        }
         bool b_first = pairs & 1; // A B B A
         status = run_block(err, b_first ? &sb : &sa, pairs);
         if (status == HONE_OK) status = run_block(err, b_first ? &sa : &sb, pairs);
@@ -175,5 +196,6 @@ hn_status hn_measure_pair(hone_error *err, hn_measure_fn a, void *user_a, hn_mea
     hn_free(sa.ms);
     hn_free(sb.ms);
     hn_free(ratios);
+    hn_free(scratch);
     return status;
 }

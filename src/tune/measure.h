@@ -15,7 +15,13 @@ typedef struct hn_measure_options {
     int min_pairs;      // 0: 15
     int max_pairs;      // 0: 2000
     uint64_t seed;      // of the bootstrap
+    // A speed-up that counts from here on. Where the interval does not tell on which side it lies, or
+    // only just, the measurement goes on, to four times the budget. 0: never.
+    double threshold;
 } hn_measure_options;
+// Is a speed-up with this interval on neither side of the threshold for sure? An effect below 5 % is
+// never worth more time.
+bool hn_measure_undecided(double speedup, const double ci[2], double threshold);
 
 typedef struct hn_latency {
     double p50_ms, p90_ms, p99_ms, mean_ms, min_ms; // of one call

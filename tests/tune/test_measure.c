@@ -57,10 +57,21 @@ static void a_planted_difference_is_found(void **state) {
                      HONE_ERR_DEVICE);
 }
 
+// More time where it could change the answer, none where it could not.
+static void doubtful_intervals_ask_for_more(void **state) {
+    (void)state;
+    assert_true(hn_measure_undecided(1.5, (double[2]){0.9, 2.1}, 1.02));
+    assert_true(hn_measure_undecided(2.07, (double[2]){1.05, 2.9}, 1.02));
+    assert_false(hn_measure_undecided(1.5, (double[2]){1.4, 1.6}, 1.02));
+    assert_false(hn_measure_undecided(1.03, (double[2]){0.9, 1.3}, 1.02)); // below 5 %: not worth it
+    assert_false(hn_measure_undecided(0.8, (double[2]){0.6, 1.3}, 1.02));  // refused either way
+    assert_false(hn_measure_undecided(1.5, (double[2]){0.9, 2.1}, 0));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(statistics_match_known_values),
-        cmocka_unit_test(a_planted_difference_is_found),
+        cmocka_unit_test(doubtful_intervals_ask_for_more), cmocka_unit_test(a_planted_difference_is_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
