@@ -52,7 +52,8 @@ static const char k_style[] =
     "background:var(--ink)}"
     "footer{margin-top:34px;color:var(--dim);font-size:.8rem}"
     "@media(max-width:520px){main{padding:12px 10px 36px}h1{font-size:1.2rem}.tiles{grid-template-columns:1fr 1fr;gap:8px}"
-    ".tile b{font-size:1.1rem}.area{height:128px;margin-left:36px}.x.odd{display:none}th,td{padding:5px 8px}}"
+    ".tile b{font-size:1.1rem}.area{height:128px;margin-left:36px}.x.odd{display:none}th,td{padding:5px 8px}td.w{min-width:150px;"
+    "overflow-wrap:anywhere}}"
     "@media print{body{background:#fff}.fig,.tile,.rem{break-inside:avoid}}";
 
 void hn_html_escape(hn_str *out, const char *text) {
