@@ -174,3 +174,24 @@ static hone_status posts_wide_graph(hone_error *err, hn_pass_ctx *ctx, hn_graph 
 hone_status hn_pass_posts_wide(hone_error *err, hn_pass_ctx *ctx) {
     return hn_pass_each_graph(err, ctx, posts_wide_graph);
 }
+
+// The kernels of channel normalisations end with a leaky activation.
+static hone_status posts_norm_graph(hone_error *err, hn_pass_ctx *ctx, hn_graph *graph) {
+    for (hn_node *node = graph->first, *next; node; node = next) {
+        hn_node *step;
+        hn_post post;
+        hn_value *operand;
+        next = node->next;
+        if ((!hn_pass_is(node, "InstanceNormalization") && !hn_pass_is(node, "GroupNormalization")) ||
+            node->post_count || !post_of(ctx, node, false, &step, &post, &operand) ||
+            (!hn_pass_is(step, "Relu") && !hn_pass_is(step, "LeakyRelu")))
+            continue;
+        node->base_input_count = node->input_count;
+        HN_TRY(hn_pass_absorb(err, ctx, node, step, &post));
+        next = node->next;
+    }
+    return HONE_OK;
+}
+hone_status hn_pass_posts_norm(hone_error *err, hn_pass_ctx *ctx) {
+    return hn_pass_each_graph(err, ctx, posts_norm_graph);
+}

@@ -5,7 +5,7 @@
 // LayerNormalization 17, Gelu 20); `recognise_device` gives newer ones (RMSNormalization 23,
 // Swish 24), which only our own kernels are sure to have. Constants must agree to about six digits;
 // shapes, axes and types are checked by the functions.
-#include "passes/match.h"
+#include "passes/norm_match.h"
 #include <math.h>
 
 // The match's root becomes `made`. False when out of memory or not allowed.
@@ -84,9 +84,7 @@ static hone_status quick_gelu(hone_error *err, hn_match *m, bool *out_done) {
 
 // ---- normalisations -----------------------------------------------------------------------------
 
-// First of the trailing axes that a reduction covers (keeping dims); -1 where it is not of that
-// kind.
-static int trailing_axes(hn_match *m, const hn_node *reduce) {
+int hn_norm_trailing_axes(const hn_match *m, const hn_node *reduce) {
     int64_t axes[HN_MAX_RANK], attr_count;
     int count, rank = reduce->inputs[0]->type.rank;
     if (rank < 1 || !hn_op_int(reduce, "keepdims")) return -1;
@@ -110,7 +108,7 @@ static int trailing_axes(hn_match *m, const hn_node *reduce) {
     return count ? first : -1;
 }
 
-static bool scalar_of(const hn_match *m, const char *name, float *out) {
+bool hn_norm_scalar(const hn_match *m, const char *name, float *out) {
     const hn_tensor *t = hn_match_tensor(m, name);
     if (hn_tensor_count(t) != 1 || t->dtype != HN_F32) return false;
     *out = (float)hn_tensor_get_f64(t, 0);
@@ -144,10 +142,10 @@ static hn_status make_norm(hone_error *err, hn_match *m, const char *op, const c
                            int reduce_count, bool *out_done) {
     hn_value *x = hn_match_value(m, "x"), *g = hn_match_value(m, "g");
     float epsilon;
-    if (!plain_unary(m, x) || !scalar_of(m, "eps", &epsilon)) return HONE_OK;
+    if (!plain_unary(m, x) || !hn_norm_scalar(m, "eps", &epsilon)) return HONE_OK;
     int first = -1;
     for (int i = 0; i < reduce_count; i++) {
-        int axis = trailing_axes(m, hn_match_node(m, reduces[i]));
+        int axis = hn_norm_trailing_axes(m, hn_match_node(m, reduces[i]));
         if (axis < 0 || (i && axis != first)) return HONE_OK;
         first = axis;
     }
@@ -196,8 +194,6 @@ static hone_status norm_bias(hone_error *err, hn_match *m, bool *out_done) {
 #define CUBE_MUL        "Mul(Mul(x, x), x)"
 #define TANH_OF(cube)   "Add(Tanh(Mul(Add(x, Mul(" cube ", 0.044715)), 0.79788456)), 1)"
 #define GATE            "Clip(Add(x, 3), 0, 6)"
-#define VARIANCE_POW    "ReduceMean:var(Pow(Sub:d(x, ReduceMean:mean(x, ...)), 2), ...)"
-#define VARIANCE_MUL    "ReduceMean:var(Mul(Sub:d(x, ReduceMean:mean(x, ...)), d), ...)"
 #define MEAN_SQUARE_POW "ReduceMean:ms(Pow(x, 2), ...)"
 #define MEAN_SQUARE_MUL "ReduceMean:ms(Mul(x, x), ...)"
 

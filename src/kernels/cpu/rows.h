@@ -35,6 +35,10 @@ typedef struct hn_k_rows {
     // Mean and 1/sqrt(var + epsilon) of columns, two passes.
     void (*moments_columns)(const float *x, int64_t count, int64_t stride, int64_t width,
                             float epsilon, float *out_mean, float *out_inverse);
+    // Mean and variance of a row; sums over count of (x[count][stride][w] - mean[w])^2.
+    void (*moments_row)(const float *x, int64_t n, float *out_mean, float *out_variance);
+    void (*deviation_columns)(const float *x, int64_t count, int64_t stride, int64_t width,
+                              const float *mean, float *out);
     // out[r][w] = x[r][w] * scale[w] + shift[w]; slope: negative results are multiplied by it (1:
     // none), a fused leaky activation.
     void (*scale_shift_columns)(const float *x, const float *scale, const float *shift, float *out,
