@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small fused ops of device graphs: hn.AddNormalization and hn.Lookup.
+// Small fused ops of device graphs: hn.AddNormalization, hn.Lookup and hn.QAveragePool.
 //
 // hn.AddNormalization(x, r, [scale], [bias]) -> y, [sum]: sum = x + r, y its LayerNormalization from
 // `axis` on (`rms`: RMSNormalization, without bias). r broadcasts to x.
 //
 // hn.Lookup(x, table): table[x] for 8-bit x; the 256 entries stand in the order of x's bytes as
 // unsigned numbers (int8 -1 reads entry 255).
+//
+// hn.QAveragePool(x, x_scale, x_zero, y_scale, y_zero): AveragePool of 8-bit x, dequantised, quantised as y;
+// the result has y_zero's type.
+#include <math.h>
 #include "ops/nn_int.h"
 #include "ops/ops_int.h"
 
@@ -96,4 +100,63 @@ hone_status hn_ref_lookup(hone_error *err, const hn_call *call) {
     for (int64_t i = 0; i < count; i++)
         y[i] = table[x[i]];
     return HONE_OK;
+}
+
+// ---- QAveragePool -------------------------------------------------------------------------------
+hone_status hn_infer_q_average_pool(hone_error *err, hn_infer *ctx) {
+    const hn_type *x = hn_in_type(ctx, 0), *zero = hn_in_type(ctx, 4);
+    int rank;
+    for (int i = 0; i < 5; i++)
+        if (!hn_in(ctx->node, i)) HN_FAIL_NODE(err, HONE_ERR_FORMAT, ctx->node, "input %d is absent", i);
+    HN_TRY(hn_expect_8bit(err, ctx, 0));
+    HN_TRY(hn_expect_8bit(err, ctx, 4));
+    if (x->dtype && hn_in_type(ctx, 2)->dtype && x->dtype != hn_in_type(ctx, 2)->dtype)
+        HN_FAIL_NODE(err, HONE_ERR_FORMAT, ctx->node, "the data is %s, its zero point %s", hn_dtype_name(x->dtype),
+                     hn_dtype_name(hn_in_type(ctx, 2)->dtype));
+    for (int i = 1; i < 5; i++) {
+        HN_TRY(hn_expect_rank(err, ctx, i, 0, 1, &rank));
+        if (rank == 1)
+            HN_TRY(hn_expect_same(err, ctx, "parameters and 1", hn_in_type(ctx, i)->dims[0], 1, NULL));
+    }
+    hn_node as_float = *ctx->node;
+    hn_value real = *hn_in(ctx->node, 0), *inputs[] = {&real};
+    real.type.dtype = HN_F32;
+    as_float.inputs = inputs;
+    as_float.input_count = 1;
+    hn_infer inner = {&as_float, ctx->module, ctx->dims};
+    HN_TRY(hn_infer_pool(err, &inner));
+    if (hn_out(ctx->node, 0)) hn_out(ctx->node, 0)->type.dtype = zero->dtype;
+    return HONE_OK;
+}
+
+static hone_status pooled(hone_error *err, const hn_call *call, hn_tensor *x, hn_tensor *y) {
+    const hn_tensor *q = call->inputs[0];
+    hn_tensor *out = call->outputs[0];
+    float scale = (float)hn_tensor_get_f64(call->inputs[1], 0), to = (float)hn_tensor_get_f64(call->inputs[3], 0);
+    int64_t zero = hn_tensor_get_i64(call->inputs[2], 0), add = hn_tensor_get_i64(call->inputs[4], 0);
+    double low = out->dtype == HN_I8 ? -128 : 0, high = out->dtype == HN_I8 ? 127 : 255;
+    HN_TRY(hn_tensor_new(err, HN_F32, &q->shape, x));
+    HN_TRY(hn_tensor_new(err, HN_F32, &out->shape, y));
+    for (int64_t i = 0; i < hn_tensor_count(q); i++)
+        ((float *)x->data)[i] = (float)(hn_tensor_get_i64(q, i) - zero) * scale;
+    const hn_tensor *inputs[] = {x};
+    hn_tensor *outputs[] = {y};
+    hn_call pool = *call;
+    pool.inputs = inputs;
+    pool.outputs = outputs;
+    pool.input_count = pool.output_count = 1;
+    HN_TRY(hn_ref_average_pool(err, &pool));
+    for (int64_t i = 0; i < hn_tensor_count(out); i++) {
+        double v = (double)nearbyintf(((const float *)y->data)[i] / to) + (double)add;
+        hn_tensor_set_i64(out, i, (int64_t)(v < low ? low : v > high ? high : v));
+    }
+    return HONE_OK;
+}
+
+hone_status hn_ref_q_average_pool(hone_error *err, const hn_call *call) {
+    hn_tensor x = {0}, y = {0};
+    hone_status status = pooled(err, call, &x, &y);
+    hn_tensor_free(&x);
+    hn_tensor_free(&y);
+    return status;
 }

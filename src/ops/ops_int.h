@@ -18,6 +18,8 @@
 #include "ops/nn_ops.h"
 
 // ---- internal.c ----
+hone_status hn_infer_q_average_pool(hone_error *err, hn_infer *ctx);
+hone_status hn_ref_q_average_pool(hone_error *err, const hn_call *call);
 hone_status hn_infer_q_conv(hone_error *err, hn_infer *ctx);
 hone_status hn_infer_q_matmul(hone_error *err, hn_infer *ctx);
 hone_status hn_ref_q_conv(hone_error *err, const hn_call *call);

@@ -167,6 +167,63 @@ static hone_status sink_concat(hone_error *err, hn_match *m, bool *out_done) {
     return HONE_OK;
 }
 
+// Each output dequantised for itself.
+static hone_status sink_split(hone_error *err, hn_match *m, bool *out_done) {
+    hn_node *node = m->root, *dq = hn_match_node(m, "dq");
+    hn_value *outs[64];
+    quant q;
+    int count = node->output_count;
+    if (!read_quant(m->ctx, dq, &q) || q.scales != 1 || count > 64) return HONE_OK;
+    for (int i = 0; i < count; i++) {
+        outs[i] = node->outputs[i];
+        if (!outs[i] || hn_pass_pinned(m->ctx, outs[i])) return HONE_OK;
+    }
+    hn_node *copy = hn_graph_add_node(node->graph, node, node->op, node->op_type, node->domain, node->version,
+                                      node->inputs, node->input_count, count);
+    if (!copy || !hn_node_copy_attrs(copy, node)) HN_NOMEM(err, "moving a DequantizeLinear");
+    hn_node_set_input(copy, 0, q.q);
+    copy->name = node->name;
+    HN_TRY(hn_infer_node(err, copy));
+    for (int i = 0; i < count; i++) {
+        hn_value *real = dequantise_like(node, copy->outputs[i], dq);
+        if (!real) HN_NOMEM(err, "moving a DequantizeLinear");
+        hn_value_replace(outs[i], real);
+    }
+    m->ctx->changes++;
+    hn_pass_sweep(m->ctx, node);
+    *out_done = true;
+    return HONE_OK;
+}
+
+// Quantising what was put together is putting together what was quantised.
+static hone_status quantise_parts(hone_error *err, hn_match *m, bool *out_done) {
+    hn_node *root = m->root, *concat = hn_match_node(m, "c");
+    hn_value *parts[64];
+    quant q;
+    bool small = false;
+    if (!read_quant(m->ctx, root, &q) || q.scales != 1 || concat->input_count > 64 ||
+        hn_pass_pinned(m->ctx, root->outputs[0]))
+        return HONE_OK;
+    for (int i = 0; i < concat->input_count; i++)
+        small = small || hn_pass_is(concat->inputs[i]->producer, "DequantizeLinear");
+    if (!small) return HONE_OK;
+    for (int i = 0; i < concat->input_count; i++) {
+        hn_value *in[] = {concat->inputs[i], root->inputs[1], hn_in(root, 2)};
+        hn_node *part = hn_pass_make(root, "QuantizeLinear", in, in[2] ? 3 : 2);
+        if (!part || !hn_node_copy_attrs(part, root)) HN_NOMEM(err, "quantising parts");
+        HN_TRY(hn_infer_node(err, part));
+        parts[i] = part->outputs[0];
+    }
+    hn_node *whole = hn_graph_add_node(root->graph, root, concat->op, concat->op_type, concat->domain,
+                                       concat->version, parts, concat->input_count, 1);
+    if (!whole || !hn_node_copy_attrs(whole, concat)) HN_NOMEM(err, "quantising parts");
+    whole->name = concat->name;
+    HN_TRY(hn_infer_node(err, whole));
+    hn_pass_replace(m->ctx, root->outputs[0], whole->outputs[0]);
+    *out_done = true;
+    return HONE_OK;
+}
+
 // Quantising what was just dequantised by the same numbers gives the integers back.
 static hone_status cancel(hone_error *err, hn_match *m, bool *out_done) {
     (void)err;
@@ -200,6 +257,8 @@ static const hn_rule k_moves[] = {
     {"sink", MOVERS "(~DequantizeLinear:dq(x, s!, z!?), ...)", sink},
     {"sink-pad", "Pad(~DequantizeLinear:dq(x, s!, z!?), pads, value?, axes?)", sink_pad},
     {"sink-concat", "Concat(~DequantizeLinear(x, s!, z!?), ...)", sink_concat},
+    {"sink-split", "Split(~DequantizeLinear:dq(x, s!, z!?), ...)", sink_split},
+    {"quantise-parts", "QuantizeLinear(Concat:c(...), s!, z!?)", quantise_parts},
     {"relu-in-quantise", "QuantizeLinear(Relu:relu(x), s!, z!?)", drop_relu},
 };
 
@@ -276,6 +335,45 @@ static const hn_rule k_dynamic[] = {
 
 hone_status hn_pass_qdq_dynamic(hone_error *err, hn_pass_ctx *ctx) {
     return hn_rules_run(err, ctx, k_dynamic, HN_COUNT_OF(k_dynamic));
+}
+
+// ---- qdq_pool -----------------------------------------------------------------------------------
+static hn_value *zero_or_none(hn_node *at, const quant *q);
+
+// A mean of integers between its DequantizeLinear and QuantizeLinear.
+static hone_status average(hone_error *err, hn_match *m, bool *out_done) {
+    hn_node *pool = hn_match_node(m, "p");
+    const hn_value *x = hn_match_node(m, "dq")->outputs[0];
+    quant q, dq;
+    hn_shape shape;
+    bool global = hn_pass_is(pool, "GlobalAveragePool");
+    int64_t count, dilations;
+    const int64_t *list = hn_node_ints(pool, "dilations", &dilations);
+    if (!read_quant(m->ctx, m->root, &q) || !read_quant(m->ctx, hn_match_node(m, "dq"), &dq) || q.scales != 1 ||
+        dq.scales != 1 || hn_pass_pinned(m->ctx, m->root->outputs[0]) || !hn_type_shape(&x->type, &shape) ||
+        !hn_shape_count(&shape, &count) || count == 0 || shape.rank < 3 || shape.rank > 5)
+        return HONE_OK;
+    for (int i = 0; list && i < dilations; i++)
+        if (list[i] != 1) return HONE_OK;
+    hn_value *in[] = {dq.q, dq.scale, zero_or_none(m->root, &dq), q.scale, zero_or_none(m->root, &q)};
+    hn_node *node = in[2] && in[4] ? hn_node_make(m->root->graph, m->root, hn_op_find("hn", "QAveragePool"), in, 5, 1) : NULL;
+    if (!node || (global ? !hn_node_set_ints(node, "kernel_shape", shape.dims + 2, shape.rank - 2)
+                         : !hn_node_copy_attrs(node, pool)))
+        HN_NOMEM(err, "fusing a quantised mean");
+    node->name = pool->name;
+    HN_TRY(hn_infer_node(err, node));
+    hn_pass_replace(m->ctx, m->root->outputs[0], node->outputs[0]);
+    *out_done = true;
+    return HONE_OK;
+}
+
+static const hn_rule k_pools[] = {
+    {"average-1", "QuantizeLinear(AveragePool:p(~DequantizeLinear:dq(x, s!, z!?)), s2!, z2!?)", average},
+    {"average-2", "QuantizeLinear(GlobalAveragePool:p(~DequantizeLinear:dq(x, s!, z!?)), s2!, z2!?)", average},
+};
+
+hone_status hn_pass_qdq_pool(hone_error *err, hn_pass_ctx *ctx) {
+    return hn_rules_run(err, ctx, k_pools, HN_COUNT_OF(k_pools));
 }
 
 // ---- qdq_fuse -----------------------------------------------------------------------------------

@@ -216,7 +216,7 @@ static void cpu_info(hn_backend *backend, hn_backend_info *out_info) {
 static const char *const k_passes[] = {
     "fold", "static_if", "fold", "clean", "pad", "conv_bn", "recognise", "recognise_device",
     "channel_norm", "group_norm", "attention", "qdq_move", "qdq_dynamic", "posts", "posts_norm",
-    "qdq_fuse", "add_norm", "lookups", "chains", "device_dce", NULL,
+    "qdq_fuse", "qdq_pool", "add_norm", "lookups", "chains", "device_dce", NULL,
 };
 static hn_backend g_backend = {
     .struct_size = sizeof(hn_backend),

@@ -83,17 +83,6 @@ static hone_status max_pool_run(hone_error *err, hn_kernel *kernel, const hn_arg
 static const hn_kernel_ops k_max_pool_ops = {sizeof(hn_kernel_ops), NULL, max_pool_run,
                                              cpu_kernel_destroy};
 
-// Fills up to three dims from the outside.
-static void three_dims(window *w) {
-    int64_t *lists[] = {w->kernel, w->stride, w->dilation, w->pad_begin, w->pad_end, w->in, w->out};
-    static const int64_t fill[] = {1, 1, 1, 0, 0, 1, 1};
-    for (; w->rank < WINDOW_MAX; w->rank++)
-        for (size_t i = 0; i < HN_COUNT_OF(lists); i++) {
-            memmove(lists[i] + 1, lists[i], (size_t)w->rank * sizeof *lists[i]);
-            lists[i][0] = fill[i];
-        }
-}
-
 hone_status own_max_pool_select(hone_error *err, cpu_state *cpu, const hn_select *what,
                                 hn_kernel **out_kernel) {
     const hn_node *node = what->node;
@@ -106,7 +95,7 @@ hone_status own_max_pool_select(hone_error *err, cpu_state *cpu, const hn_select
     max_pool *k = cpu_kernel_new(sizeof *k, &k_max_pool_ops);
     if (!k) HN_NOMEM(err, "selecting a kernel");
     window_normalise(&w);
-    three_dims(&w);
+    window_fill(&w);
     k->win = w;
     k->images = x.shape.dims[0];
     k->channels = x.shape.dims[1];

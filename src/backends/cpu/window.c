@@ -78,3 +78,13 @@ bool window_leans_out(const window *w) {
     }
     return false;
 }
+
+void window_fill(window *w) {
+    int64_t *lists[] = {w->kernel, w->stride, w->dilation, w->pad_begin, w->pad_end, w->in, w->out};
+    static const int64_t fill[] = {1, 1, 1, 0, 0, 1, 1};
+    for (; w->rank < WINDOW_MAX; w->rank++)
+        for (size_t i = 0; i < HN_COUNT_OF(lists); i++) {
+            memmove(lists[i] + 1, lists[i], (size_t)w->rank * sizeof *lists[i]);
+            lists[i][0] = fill[i];
+        }
+}

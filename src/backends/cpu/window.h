@@ -19,6 +19,7 @@ bool window_of(const hn_node *node, const hn_shape *in, const hn_shape *out, con
 // A 1-D window becomes 2-D with height 1, and a 2-D one of width 1 is turned round, so that the
 // long dim is the last: the kernels block over it.
 void window_normalise(window *w);
+void window_fill(window *w); // to three dims, with ones outside
 // Whether a position lies in the padding by more than half, or none lies inside whole.
 bool window_leans_out(const window *w);
 #endif

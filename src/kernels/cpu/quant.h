@@ -13,6 +13,8 @@ typedef struct hn_k_quant {
                        bool is_signed);
     // To bfloat16, half to even; a NaN stays one.
     void (*to_bf16)(const float *x, uint16_t *out, int64_t n);
+    // sums[w] += x[r][w], r < rows; rows are `stride` bytes apart.
+    void (*sum_rows)(const void *x, int64_t rows, int64_t stride, int64_t width, int32_t *sums, bool is_signed);
     // out[i] = table[x[i]], 256 entries. In place is allowed.
     void (*lookup)(const uint8_t *x, const uint8_t *table, uint8_t *out, int64_t n);
 } hn_k_quant;
