@@ -85,6 +85,9 @@ static hn_status make_folder(hone_error *err, const char *folder, bool *out_made
     *out_made = mkdir(folder, 0777) == 0;
     if (!*out_made && errno != EEXIST)
         HN_FAIL(err, HONE_ERR_IO, "cannot make the folder '%s': %s", folder, strerror(errno));
+    struct stat info;
+    if (stat(folder, &info) != 0 || !S_ISDIR(info.st_mode))
+        HN_FAIL(err, HONE_ERR_IO, "cannot write a report into '%s': it is no folder", folder);
     if (access(folder, W_OK | X_OK) != 0)
         HN_FAIL(err, HONE_ERR_IO, "cannot write into '%s': %s", folder, strerror(errno));
     return HONE_OK;

@@ -40,6 +40,23 @@ static json_t *strategies_of(const json_t *root) {
     return list;
 }
 
+// A strategy that this build lacks would be passed over without a word.
+static hn_status known_strategies(hone_error *err, const char *path, const json_t *decisions) {
+    size_t index, count;
+    json_t *row;
+    const hn_strategy *table = hn_strategies(&count);
+    json_array_foreach(decisions, index, row) {
+        const char *name = json_string_value(json_object_get(row, "strategy"));
+        bool known = false;
+        for (size_t i = 0; name && i < count; i++)
+            known = known || strcmp(table[i].name, name) == 0;
+        if (!known)
+            HN_FAIL(err, HONE_ERR_INPUT, "'%s' decided on the strategy '%.40s', which is not known here", path,
+                    name ? name : "?");
+    }
+    return HONE_OK;
+}
+
 #define REPORT_BYTES_MAX (256u << 20)
 
 static hn_status load_replay(hone_error *err, hn_optimizer *o) {
@@ -64,7 +81,10 @@ static hn_status load_replay(hone_error *err, hn_optimizer *o) {
         status =
             HN_SET(err, HONE_ERR_INPUT, "'%s' was made for another model (its SHA-256 differs)",
                    path);
-    else
+    else if (o->recheck && !json_array_size(decisions))
+        status = HN_SET(err, HONE_ERR_INPUT, "'%s' has no strategy that made a candidate: nothing can be measured again",
+                        path);
+    else if ((status = known_strategies(err, path, decisions)) == HONE_OK)
         o->replay = json_incref(decisions);
     json_decref(decisions);
     json_decref(root);

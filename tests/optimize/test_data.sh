@@ -75,6 +75,15 @@ for after in 0.05 0.3 0.8 1.6; do
     [ ! -e "$dir/o.onnx" ] || fail "interrupted after $after s: an output"
     [ -z "$(find "$dir" -name '.hone*')" ] || fail "interrupted after $after s: $(find "$dir" -name '.hone*')"
 done
+# A report that names what this build lacks, or has nothing to measure again, is no silent success.
+model_sha=$(sha256sum "$model" | cut -d' ' -f1)
+echo "{\"model\":{\"sha256\":\"$model_sha\"},\"decisions\":[{\"strategy\":\"magic\",\"decision\":{}}],\"strategies\":[]}" >"$dir/magic.json"
+refused 3 "strategy 'magic', which is not known here" --replay "$dir/magic.json"
+"$HONE" optimize "$model" --recheck "$dir/magic.json" --data "$dir/good.npz" --batch 16 >/dev/null 2>"$dir/err"
+[ $? = 3 ] && grep -q 'nothing can be measured again' "$dir/err" || fail "an empty report is rechecked: $(cat "$dir/err")"
+: >"$dir/file"
+opt --data "$dir/good.npz" --report "$dir/file"
+[ $? = 5 ] && grep -q 'it is no folder' "$dir/err" || fail "a file as folder: $(cat "$dir/err")"
 # A folder that cannot be written into is told before the work.
 if [ "$(id -u)" != 0 ]; then
     mkdir "$dir/locked" && chmod 555 "$dir/locked"
