@@ -181,6 +181,7 @@ typedef struct cpu_resize {
     hn_kernel base;
     int64_t outer, in[3], out[3], inner; // planes, sizes, elements side by side
     bool linear;
+    bool bytes;                 // elements of 8 bits, else float32
     int threads;
     int32_t *low[3], *high[3];  // in one block behind the struct: low, then high of each dim, then weights
     float *weight[3];           // of high

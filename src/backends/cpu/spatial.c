@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Resize (nearest, linear), GridSample (nearest, bilinear) and BatchNormalization on float32.
+// Resize (nearest, linear), GridSample (nearest, bilinear) and BatchNormalization on float32; Resize
+// (nearest) on 8 bits too.
 //
 // Positions and weights that depend on shapes alone are tabulated at select. Channels-last is the
 // good case: every point is then one vector of channels.
@@ -20,18 +21,22 @@ static void nearest_rows(void *arg, int64_t begin, int64_t end) {
     const resize_job *job = arg;
     const cpu_resize *k = job->k;
     int64_t inner = k->inner, width = k->out[2];
+    size_t item = k->bytes ? 1 : sizeof(float), point = (size_t)inner * item;
     const int32_t *wi = k->low[2];
     for (int64_t i = begin; i < end; i++) {
         int64_t h = i % k->out[1], d = i / k->out[1] % k->out[0], o = i / (k->out[1] * k->out[0]);
-        const float *from =
-            job->x + ((o * k->in[0] + k->low[0][d]) * k->in[1] + k->low[1][h]) * k->in[2] * inner;
-        float *to = job->y + i * width * inner;
-        if (inner == 1)
+        int64_t line = ((o * k->in[0] + k->low[0][d]) * k->in[1] + k->low[1][h]) * k->in[2];
+        const char *from = (const char *)job->x + (size_t)line * point;
+        char *to = (char *)job->y + (size_t)(i * width) * point;
+        if (point == 1)
             for (int64_t w = 0; w < width; w++)
                 to[w] = from[wi[w]];
+        else if (inner == 1)
+            for (int64_t w = 0; w < width; w++)
+                ((float *)(void *)to)[w] = ((const float *)(const void *)from)[wi[w]];
         else
             for (int64_t w = 0; w < width; w++)
-                memcpy(to + w * inner, from + wi[w] * inner, (size_t)inner * sizeof *to);
+                memcpy(to + (size_t)w * point, from + (size_t)wi[w] * point, point);
     }
 }
 
@@ -185,12 +190,17 @@ hn_status cpu_resize_new(hone_error *err, const hn_node *node, hn_layout layout,
 hone_status own_resize_select(hone_error *err, cpu_state *cpu, const hn_select *what,
                               hn_kernel **out_kernel) {
     cpu_value x, y;
-    if (!cpu_in(what->node, 0, &x) || !cpu_out(what->node, 0, &y) || x.dtype != HN_F32) return HONE_ERR_UNSUPPORTED;
+    if (!cpu_in(what->node, 0, &x) || !cpu_out(what->node, 0, &y)) return HONE_ERR_UNSUPPORTED;
+    bool bytes = x.dtype == HN_U8 || x.dtype == HN_I8;
+    if (x.dtype != HN_F32 &&
+        !(bytes && !what->node->post_count && hn_slice_eq(hn_node_string(what->node, "mode", "nearest"), "nearest")))
+        return HONE_ERR_UNSUPPORTED;
     if (x.shape.rank == 5 && hn_slice_eq(hn_node_string(what->node, "mode", "nearest"), "linear"))
         return HONE_ERR_UNSUPPORTED; // three dims at once
     cpu_resize *k;
     hn_layout layout = cpu_hint(what, 0);
     HN_TRY(resize_new(err, what->node, &x, &y, layout, &k));
+    k->bytes = bytes;
     k->threads = what->threads > 0 ? what->threads : hn_parallel_threads();
     if (!cpu_posts_init(cpu, what, 0, &y.shape, layout, &k->base, &k->posts)) {
         hn_free(k);
