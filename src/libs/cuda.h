@@ -15,6 +15,10 @@ typedef struct hn_cu_module_s *hn_cu_module;
 typedef struct hn_cu_function_s *hn_cu_function;
 typedef struct hn_cu_graph_s *hn_cu_graph;
 typedef struct hn_cu_graph_exec_s *hn_cu_graph_exec;
+typedef struct hn_cu_node_s *hn_cu_node;
+typedef struct hn_cu_edge {
+    unsigned char from_port, to_port, type, reserved[5]; // all 0: the whole of one before the other
+} hn_cu_edge;
 typedef uint64_t hn_cu_ptr;
 
 enum {
@@ -57,6 +61,7 @@ enum { // function attributes
     HN_CU_FUNC_LOCAL_BYTES = 3,
     HN_CU_FUNC_REGISTERS = 4,
     HN_CU_FUNC_MAX_DYNAMIC_SHARED = 8,
+    HN_CU_EVENT_NO_TIMING = 2,
 };
 #define HN_CU_STREAM_NON_BLOCKING 1u
 #define HN_CU_HOST_PORTABLE 1u

@@ -8,6 +8,7 @@
 #define MAX_DEPTH   64   // registers hold the weights
 #define MAX_DEPTH_OF_FEW 160
 #define FEW_OUTPUTS 16
+#define FEW_CHANNELS 8
 #define MAX_OUTPUTS 64
 #define MAX_REACH   1000 // of a window along a dim
 
@@ -21,6 +22,7 @@ static bool read(const hn_node *node, cpu_value *x, cpu_value *w, cpu_value *y, 
     int64_t depth = w->count / w->shape.dims[0], outputs = w->shape.dims[0];
     for (int i = 0; i < win->rank; i++)
         if (win->dilation[i] * (win->kernel[i] - 1) > MAX_REACH || win->pad_begin[i] < 0) return false;
+    if (x->shape.dims[1] >= FEW_CHANNELS && outputs >= FEW_OUTPUTS) return false; // engines are made for these
     return depth <= (outputs < FEW_OUTPUTS ? MAX_DEPTH_OF_FEW : MAX_DEPTH) && (outputs % 8 == 0 || outputs < FEW_OUTPUTS) && outputs <= MAX_OUTPUTS && x->count < INT32_MAX && y->count < INT32_MAX;
 }
 

@@ -59,6 +59,7 @@ typedef struct cuda_device {
     const char *last_kernel;  // started last, for the sentence about a fault
     char last_node[96];
     bool recording;
+    hn_cu_event fence;        // made when first used
     hn_cu_event *marks;       // CUDA_MAX_MARKS, made when first used
     unsigned *fault;          // pinned, mapped: kernels write the number of a bad index here
     hn_cu_ptr fault_device;
