@@ -68,6 +68,11 @@ static bool is_step(const hn_node *node) {
     return false;
 }
 
+// A mean over a window: integers in, integers out, and never part of a layer.
+static bool is_mean(const hn_node *node) {
+    return is_op(node, "AveragePool") || is_op(node, "GlobalAveragePool");
+}
+
 static int pass_inputs(const hn_node *node) {
     return is_op(node, "Concat") ? node->input_count : 1;
 }
@@ -144,6 +149,9 @@ static void propagate(chooser *c) {
     for (hn_node *node = c->module->main->last; node; node = node->prev) {
         hn_value *out = node->output_count ? node->outputs[0] : NULL;
         if (c->plan->between && is_step(node) && c->plan->params[out->id].set) propagate_step(c, node);
+        if (c->plan->between && out && is_mean(node) && c->plan->params[out->id].set &&
+            has_range(c, node->inputs[0]))
+            mark(c, node->inputs[0]);
         if (!out || !passes_through(node) || !pieces_are_quantised(c, node)) continue;
         bool possible = true;
         for (int i = 0; i < pass_inputs(node); i++) {
@@ -451,7 +459,7 @@ static bool reads_quantised(const rewriter *r, const hn_node *node, int index) {
     if (passes_through(node) && index < pass_inputs(node) && node->outputs[0] &&
         r->plan->params[node->outputs[0]->id].set)
         return true;
-    if (r->plan->between && is_step(node) && !ends_layer(r, node)) return true;
+    if (r->plan->between && (is_mean(node) || (is_step(node) && !ends_layer(r, node)))) return true;
     return residual_skip(r, node, index);
 }
 

@@ -27,7 +27,9 @@ static const char k_model[] =
     "  %t = Concat@13(%b, %r) {axis = 1}\n"
     "  %u, %z = Split@13(%t, %four) {axis = 1}\n"
     "  %y = Conv@11(%u, %w)\n"
-    "  %k = Conv@11(%z, %w)\n"
+    "  %d = Conv@11(%z, %w)\n"
+    "  %e = AveragePool@11(%d) {kernel_shape = [2, 2], strides = [2, 2]}\n"
+    "  %k = Conv@11(%e, %w)\n"
     "  output %y\n"
     "  output %k\n"
     "}\n";
@@ -97,6 +99,7 @@ static void layers_and_movers_read_integers(void **state) {
     assert_true(p->set && o->set && p->scale == o->scale && p->zero == o->zero);
     assert_true(reads_integers(q, "r", 1) && !reads_integers(q, "r", 0)); // the skip alone
     assert_false(reads_integers(q, "m", 0));
+    assert_false(reads_integers(q, "e", 0));
     same_answers(m, q);
     hn_module_free(q);
     hn_quantize_plan_free(&plan);
@@ -113,6 +116,7 @@ static void steps_between_layers_read_integers_if_told(void **state) {
     assert_false(reads_integers(q, "m", 1));  // a number inside
     assert_false(reads_integers(q, "r", 0));  // hangs behind %a: its sum stays in the accumulator
     assert_true(reads_integers(q, "r", 1));
+    assert_true(reads_integers(q, "e", 0));   // a mean of integers
     same_answers(m, q);
     // The decision says so, and makes the same again.
     json_t *json = hn_quantize_to_json(m, &plan);
