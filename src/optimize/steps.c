@@ -55,7 +55,7 @@ static void measure_ceilings(hn_optimize_result *r) {
     hn_memory_bandwidth bandwidth;
     int count = 0;
     r->peak_flops = r->peak_bytes = NAN;
-    if (hn_cpu_ceilings(NULL, rows, (int)HN_COUNT_OF(rows), &count) == HONE_OK)
+    if (hn_cpu_ceilings(NULL, NULL, rows, (int)HN_COUNT_OF(rows), &count) == HONE_OK)
         for (int i = 0; i < count; i++) // in GFLOP/s or GOP/s; float32 is the first row
             if (i == 0) r->peak_flops = rows[i].measured * (strstr(rows[i].unit, "T") ? 1e12 : 1e9);
     if (hn_cpu_measure_bandwidth(NULL, &bandwidth) == HONE_OK) r->peak_bytes = bandwidth.read_bytes_s;

@@ -1,16 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Watching the copying process, judging its figures, telling them: see p2p.h.
 #include "place/p2p_int.h"
-#include <errno.h>
 #include <jansson.h>
-#include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <strings.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
-#include "base/clock.h"
+#include "base/watched.h"
 #include "libs/cuda.h"
 
 #define BYTES_DEFAULT  ((int64_t)64 << 20)
@@ -18,7 +12,6 @@
 #define START_TIMES    6   // a driver without persistence wakes eight cards in up to a minute
 #define SLOW_SHARE     0.5 // of the link's class: less is no measuring error
 #define COPY_START_S   5e-6 // what a copy costs before its first byte; 4 us between two H200 over 18 NVLinks
-#define END_WAIT_MS    3000
 
 static const char *const k_steps[P2P_STEPS] = {
     [P2P_START] = "starting the cards",  [P2P_ACCESS] = "switching peer access on",
@@ -32,59 +25,20 @@ const char *hn_p2p_verdict_name(hn_p2p_verdict verdict) {
 }
 
 // ---- the process --------------------------------------------------------------------------------
-typedef struct worker {
-    pid_t pid;
-    int fd;
-} worker;
+typedef struct start_at {
+    const hn_p2p_report *report;
+    int first;
+} start_at;
 
-static hn_status start(hone_error *err, const hn_p2p_report *report, int first, worker *out) {
-    int ends[2];
-    if (pipe(ends) != 0) HN_FAIL(err, HONE_ERR_IO, "no pipe: %s", strerror(errno));
-    fflush(NULL); // nothing that is buffered here is written twice
-    pid_t pid = fork();
-    if (pid < 0) {
-        close(ends[0]), close(ends[1]);
-        HN_FAIL(err, HONE_ERR_IO, "no process for the test: %s", strerror(errno));
-    }
-    if (pid == 0) {
-        close(ends[0]);
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        signal(SIGPIPE, SIG_IGN);
-        hn_p2p_copy(ends[1], report, first);
-        _exit(0);
-    }
-    close(ends[1]);
-    *out = (worker){pid, ends[0]};
-    return HONE_OK;
+static void copy_in_child(int fd, void *arg) {
+    const start_at *at = arg;
+    hn_p2p_copy(fd, at->report, at->first);
 }
 
-// Kills and reaps; false if it hangs in the kernel and stays.
-static bool finish(worker *w) {
-    kill(w->pid, SIGKILL);
-    close(w->fd);
-    for (int waited = 0; waited < END_WAIT_MS; waited += 20) {
-        if (waitpid(w->pid, NULL, WNOHANG) != 0) return true;
-        hn_sleep_ns(20000000);
-    }
-    return false;
-}
-
-// One record: 1 read, 0 end of the process, -1 nothing in time.
-static int next_record(const worker *w, double timeout_s, hn_p2p_record *out) {
-    size_t have = 0;
-    int64_t until = hn_clock_ns() + (int64_t)(timeout_s * 1e9);
-    while (have < sizeof *out) {
-        int64_t left = (until - hn_clock_ns()) / 1000000;
-        struct pollfd poll_on = {w->fd, POLLIN, 0};
-        int ready = poll(&poll_on, 1, left > 0 ? (int)left + 1 : 0);
-        if (ready == 0) return -1;
-        if (ready < 0 && errno == EINTR) continue;
-        ssize_t n = ready < 0 ? -1 : read(w->fd, (char *)out + have, sizeof *out - have);
-        if (n <= 0) return 0;
-        have += (size_t)n;
-    }
+static int next_record(const hn_watched *w, double timeout_s, hn_p2p_record *out) {
+    int got = hn_watched_read(w, timeout_s, out, sizeof *out);
     out->name[sizeof out->name - 1] = out->pci[sizeof out->pci - 1] = '\0';
-    return 1;
+    return got;
 }
 
 // ---- judging ------------------------------------------------------------------------------------
@@ -162,7 +116,7 @@ static hn_p2p_pair pair_of(const hn_p2p_record *r) {
 }
 
 // Reads one process to its end. *io_next is the number of the next pair; *out_more: go on in a new one.
-static hn_status watch(hone_error *err, const hn_p2p_options *options, worker *w, hn_p2p_report *report,
+static hn_status watch(hone_error *err, const hn_p2p_options *options, hn_watched *w, hn_p2p_report *report,
                        int *io_next, bool *out_more) {
     hn_p2p_record now = {.step = P2P_START, .a = -1, .b = -1}, record;
     *out_more = false;
@@ -221,11 +175,12 @@ hn_status hn_p2p_run(hone_error *err, const hn_p2p_options *options, const hn_pl
     int next = 0;
     bool more = true;
     while (more && status == HONE_OK) {
-        worker w = {-1, -1};
-        status = start(err, &report, next, &w);
+        hn_watched w = {-1, -1};
+        start_at at = {&report, next};
+        status = hn_watched_start(err, copy_in_child, &at, &w);
         if (status != HONE_OK) break;
         status = watch(err, &o, &w, &report, &next, &more);
-        if (!finish(&w)) report.left_behind = true;
+        if (!hn_watched_end(&w)) report.left_behind = true;
     }
     if (status != HONE_OK) {
         hn_p2p_report_free(&report);

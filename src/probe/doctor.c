@@ -5,7 +5,6 @@
 #include "probe/doctor.h"
 
 #define FINDINGS_MAX 512
-#define CEILINGS_MAX 32
 
 static const char *const k_levels[] = {"note", "warning", "fault"};
 
@@ -74,18 +73,6 @@ static void read_devices(hn_doctor *doctor) {
     check_neighbours(doctor);
 }
 
-static hone_status measure(hone_error *err, hn_doctor *doctor, hn_ceilings_fn ceilings) {
-    HN_TRY(hn_cpu_measure_bandwidth(err, &doctor->bandwidth));
-    doctor->measured = true;
-    if (!ceilings) return HONE_OK;
-    hn_ceiling items[CEILINGS_MAX];
-    int count = 0;
-    HN_TRY(ceilings(err, items, CEILINGS_MAX, &count));
-    for (int i = 0; i < count; i++)
-        if (!hn_vec_push(&doctor->ceilings, items[i])) HN_NOMEM(err, "doctor");
-    return HONE_OK;
-}
-
 // "auto" falls back to the host where there is no card: here the reason is wanted.
 static hone_status open_cards(hone_error *err, hn_doctor *doctor, const char *source) {
     bool automatic = !source || !*source || strcmp(source, "auto") == 0;
@@ -120,7 +107,7 @@ hn_status hn_doctor_run(hone_error *err, const hn_doctor_options *options, hn_do
     if (status == HONE_OK && doctor.live) {
         hn_doctor_check_system(&doctor);
         hn_doctor_check_libs(&doctor);
-        if (options->measure) status = measure(err, &doctor, options->ceilings);
+        if (options->measure) status = hn_doctor_measure(err, &doctor, options);
     }
     if (status != HONE_OK) {
         hn_doctor_free(&doctor);
@@ -183,19 +170,14 @@ static void cpu_text(hn_str *out, const hn_doctor *doctor) {
                       doctor->bandwidth.read_bytes_s * 1e-9, doctor->bandwidth.write_bytes_s * 1e-9, doctor->bandwidth.copy_bytes_s * 1e-9,
                       doctor->bandwidth.triad_bytes_s * 1e-9, doctor->bandwidth.threads, doctor->bandwidth.one_thread_read_bytes_s * 1e-9);
     hn_str_append(out, "\n");
-    for (size_t i = 0; i < doctor->ceilings.count; i++) {
-        const hn_ceiling *c = &doctor->ceilings.data[i];
-        hn_str_printf(out, "  %-24s %10.1f %s", c->name, c->measured, c->unit);
-        if (isfinite(c->sheet)) hn_str_printf(out, "  (%.0f %% of %.0f)", 100 * c->measured / c->sheet, c->sheet);
-        hn_str_append(out, "\n");
-    }
+    hn_doctor_ceilings_text(out, doctor, "");
 }
 
 static void reading(hn_str *out, const hn_sample *s, hn_metric metric, const char *name, double scale, const char *unit) {
     if (hn_sample_has(s, metric)) hn_str_printf(out, ", %s %.0f %s", name, s->value[metric] * scale, unit);
 }
 
-static void device_text(hn_str *out, const hn_device_info *info, const hn_sample *s) {
+static void device_text(hn_str *out, const hn_doctor *doctor, const hn_device_info *info, const hn_sample *s) {
     char label[64];
     hn_str_printf(out, "%-9s %s", hn_device_label(info, label, sizeof label), info->name[0] ? info->name : "unknown card");
     if (info->pci_bus_id[0]) hn_str_printf(out, ", %s", info->pci_bus_id);
@@ -229,6 +211,7 @@ static void device_text(hn_str *out, const hn_device_info *info, const hn_sample
     reading(&now, s, HN_M_fb_used_bytes, "memory used", 0x1p-20, "MiB");
     if (now.length) hn_str_printf(out, "  now: %s\n", hn_str_get(&now) + 2);
     hn_str_free(&now);
+    if (info->pci_bus_id[0]) hn_doctor_ceilings_text(out, doctor, info->pci_bus_id);
 }
 
 void hn_doctor_text(hn_str *out, const hn_doctor *doctor) {
@@ -236,7 +219,7 @@ void hn_doctor_text(hn_str *out, const hn_doctor *doctor) {
     if (!doctor->probe) hn_str_printf(out, "GPU       none: %s\n", doctor->no_gpu);
     for (int d = 0; doctor->probe && d < hn_probe_device_count(doctor->probe); d++)
         if (hn_probe_device(doctor->probe, d)->kind != HN_DEVICE_HOST)
-            device_text(out, hn_probe_device(doctor->probe, d), &doctor->samples[d]);
+            device_text(out, doctor, hn_probe_device(doctor->probe, d), &doctor->samples[d]);
     if (doctor->probe && hn_probe_note(doctor->probe)[0]) hn_str_printf(out, "  %s\n", hn_probe_note(doctor->probe));
     if (doctor->libs.count) hn_str_append(out, "Libraries (* = what the loader takes)\n");
     for (size_t i = 0; i < doctor->libs.count; i++)
@@ -281,18 +264,9 @@ static void cpu_json(hn_str *out, const hn_doctor *doctor) {
     json_number(out, "write_bytes_per_s", doctor->measured ? b->write_bytes_s : NAN);
     json_number(out, "copy_bytes_per_s", doctor->measured ? b->copy_bytes_s : NAN);
     json_number(out, "triad_bytes_per_s", doctor->measured ? b->triad_bytes_s : NAN);
-    hn_str_append(out, ",\"ceilings\":[");
-    for (size_t i = 0; i < doctor->ceilings.count; i++) {
-        const hn_ceiling *c = &doctor->ceilings.data[i];
-        hn_str_append(out, i ? ",{" : "{");
-        json_text(out, "name", c->name);
-        hn_str_append(out, ",");
-        json_text(out, "unit", c->unit);
-        json_number(out, "measured", c->measured);
-        json_number(out, "sheet", c->sheet);
-        hn_str_append(out, "}");
-    }
-    hn_str_append(out, "]}");
+    hn_str_append(out, ",\"ceilings\":");
+    hn_doctor_ceilings_json(out, doctor, "");
+    hn_str_append(out, "}");
 }
 
 static void sheet_json(hn_str *out, const hn_sheet *sheet) {
@@ -335,6 +309,8 @@ void hn_doctor_json(hn_str *out, const hn_doctor *doctor) {
             sheet_json(out, sheet);
         else
             hn_str_append(out, "null");
+        hn_str_append(out, ",\"ceilings\":");
+        hn_doctor_ceilings_json(out, doctor, info->pci_bus_id[0] ? info->pci_bus_id : NULL);
         hn_str_append(out, "}");
     }
     hn_str_append(out, "]},\"libraries\":[");

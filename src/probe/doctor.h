@@ -23,13 +23,39 @@ typedef struct hn_found_lib {
     bool used;          // what a program gets that asks the loader for this name
 } hn_found_lib;
 
+// What a ceiling is compared with; doctor_ceilings.c has a row for each.
+typedef enum hn_ceiling_kind {
+    HN_CEILING_PLAIN, // with nothing
+    HN_CEILING_MEMORY,
+    HN_CEILING_FP32,
+    HN_CEILING_TF32,
+    HN_CEILING_HALF,
+    HN_CEILING_FP8,
+    HN_CEILING_INT8,
+    HN_CEILING_HOST_LINK,
+    HN_CEILING_LAUNCH,
+    HN_CEILING_FAILED,  // no figure: `name` says in a sentence why the card was not measured further
+    HN_CEILING_MISSING, // no figure: a library is not there; `name` is its sentence
+    HN_CEILING_KINDS
+} hn_ceiling_kind;
+
 // A measured ceiling, with the data sheet's where the card is known.
 typedef struct hn_ceiling {
-    char name[48], unit[16];
+    hn_ceiling_kind kind;
+    char pci[32]; // of the card, "" = the CPU
+    char name[256], unit[16];
     double measured, sheet; // sheet NAN = unknown
 } hn_ceiling;
-// Measures what needs a backend (GEMM per type, copies, launches). Set once by the command.
-typedef hone_status (*hn_ceilings_fn)(hone_error *err, hn_ceiling *out_items, int max_items, int *out_count);
+
+// Measures what needs a backend (GEMM per type, copies, launches). `wanted`: PCI ids of the cards to
+// measure, NULL for the CPU.
+typedef struct hn_ceilings_wanted {
+    const char *const *pci;
+    int count;
+    double timeout_s; // of one figure
+} hn_ceilings_wanted;
+typedef hone_status (*hn_ceilings_fn)(hone_error *err, const hn_ceilings_wanted *wanted, hn_ceiling *out_items,
+                                      int max_items, int *out_count);
 
 typedef struct hn_sheet {
     const char *name;
@@ -58,7 +84,10 @@ typedef struct hn_doctor {
 typedef struct hn_doctor_options {
     const char *source; // "" = auto
     bool measure;
-    hn_ceilings_fn ceilings; // NULL = none here
+    hn_ceilings_fn ceilings;      // of the CPU; NULL = none here
+    hn_ceilings_fn card_ceilings; // of the cards; NULL = none here
+    bool busy;                    // measure cards that work or hold another program's memory, too
+    double timeout_s;             // of one figure of a card; 0: 20
 } hn_doctor_options;
 
 hn_status hn_doctor_run(hone_error *err, const hn_doctor_options *options, hn_doctor *out_doctor);
@@ -70,6 +99,11 @@ void hn_doctor_json(hn_str *out, const hn_doctor *doctor);
 // ---- parts (doctor_*.c) -----------------------------------------------------------------------
 void hn_doctor_add(hn_doctor *doctor, hn_level level, const char *id, const char *where,
                    const char *what, const char *why, const char *mend);
+// Measures (live machines only), compares with the data sheets, adds findings.
+hn_status hn_doctor_measure(hone_error *err, hn_doctor *doctor, const hn_doctor_options *options);
+// The indented lines of the CPU's (pci "") or of one card's ceilings, and the same as a JSON array.
+void hn_doctor_ceilings_text(hn_str *out, const hn_doctor *doctor, const char *pci);
+void hn_doctor_ceilings_json(hn_str *out, const hn_doctor *doctor, const char *pci);
 // Over one device's facts and sample.
 void hn_doctor_check_device(hn_doctor *doctor, const hn_device_info *info, const hn_sample *sample);
 // Kernel log, PCI access control, IOMMU, counter permissions, containers, MPS, CPU settings.

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A scripted cuBLASLt: proposes two algorithms for every product and refuses calls that lack an
 // operand (7, as the library does). FAKE_LT_ALGOS=N: so many proposals; FAKE_LT_FAIL=N: the first N of
-// them do not start. Nothing is computed.
+// them do not start; FAKE_LT_MS=X: a product moves the clock of fakes/cuda.c's stream on by X. Nothing is
+// computed.
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,9 +48,11 @@ int cublasLtMatmulAlgoGetHeuristic(void *handle, void *desc, void *a, void *b, v
 }
 int cublasLtMatmul(void *handle, void *desc, const void *alpha, const void *a, void *al, const void *b, void *bl, const void *beta,
                    const void *c, void *cl, void *d, void *dl, const uint64_t *algo, void *workspace, size_t bytes, void *stream) {
-    (void)handle, (void)desc, (void)al, (void)bl, (void)cl, (void)dl, (void)bytes, (void)stream;
+    (void)handle, (void)desc, (void)al, (void)bl, (void)cl, (void)dl, (void)bytes;
     if (!alpha || !beta || !a || !b || !c || !d || ((uintptr_t)a | (uintptr_t)b | (uintptr_t)d) % 2) return 7;
     if ((uintptr_t)workspace % 256 || (algo && algo[0] && !workspace)) return 7;
     if (algo && algo[0] < (uint64_t)number("FAKE_LT_FAIL", 0)) return 15;
+    const char *ms = getenv("FAKE_LT_MS"); // a stream begins with its clock
+    if (ms) *(double *)stream += atof(ms);
     return g_calls++, 0;
 }

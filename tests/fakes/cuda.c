@@ -2,8 +2,11 @@
 // A CUDA driver without cards, scripted by HONE_FAKE_CUDA, words parted by commas:
 //   cards=N (2)   init=CODE      gbs=N (20; of every copy between cards)
 //   noaccess=A-B  corrupt=A-B    hang=A-B   slow=A-B   error=A-B   crash=A-B   (card A sends to card B)
-// Memory is the host's; streams carry a clock that copies move on, so that figures are exact. Kernels
-// cannot be loaded (801).
+//   membw=N (1000 GB/s read plus written)   link=N (20 GB/s)   stall=D   lost=D   die=D
+//                 (card D hangs in copies within it, fails (719) in launches, aborts in copies to the host)
+//   free=MIB (81920)  cc=N (80)
+// Memory is the host's; streams carry a clock that copies move on, so that figures are exact. Launches
+// do nothing.
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +16,8 @@
 enum { OK, INVALID = 1, NO_DEVICE = 100, BAD_DEVICE = 101, ALREADY = 704, FAILED = 719, UNSUPPORTED = 801 };
 #define CARDS 16
 typedef struct context { int device, peers[CARDS]; } context;
-typedef struct stream { double ms; int hung, lost; } stream;
+typedef struct stream { double ms; int hung, lost, device; } stream;
+#define LARGE ((size_t)128 << 20) // its bytes are not moved: nobody compares them
 typedef struct event { double ms; } event;
 
 static context g_contexts[CARDS];
@@ -56,8 +60,8 @@ int cuDeviceGetPCIBusId(char *text, int bytes, int device) {
     return snprintf(text, (size_t)bytes, "0000:%02X:00.0", 0x10 + device), OK;
 }
 int cuDeviceGetAttribute(int *value, int attribute, int device) {
-    (void)device;
-    *value = attribute == 75 ? 8 : 0; // compute capability 8.0
+    (void)device; // compute capability: major 75, minor 76
+    *value = attribute == 75 ? number("cc", 80) / 10 : attribute == 76 ? number("cc", 80) % 10 : 0;
     return OK;
 }
 int cuDeviceTotalMem_v2(size_t *bytes, int device) { return (void)device, *bytes = (size_t)80 << 30, OK; }
@@ -68,9 +72,9 @@ int cuDevicePrimaryCtxRetain(context **out, int device) {
 }
 int cuDevicePrimaryCtxRelease_v2(int device) { return (void)device, OK; }
 int cuCtxSetCurrent(context *c) { return g_lost ? g_lost : (g_current = c, OK); }
-int cuMemGetInfo_v2(size_t *available, size_t *total) { return *available = *total = (size_t)80 << 30, OK; }
+int cuMemGetInfo_v2(size_t *available, size_t *total) { return *total = (size_t)80 << 30, *available = (size_t)number("free", 81920) << 20, OK; }
 int cuMemAlloc_v2(uint64_t *memory, size_t bytes) {
-    *memory = (uint64_t)(uintptr_t)malloc(bytes);
+    *memory = (uint64_t)(uintptr_t)aligned_alloc(256, (bytes + 255) / 256 * 256);
     return *memory ? OK : 2;
 }
 int cuMemFree_v2(uint64_t memory) { return free((void *)(uintptr_t)memory), OK; }
@@ -81,25 +85,29 @@ int cuMemHostAlloc(void **memory, size_t bytes, unsigned flags) {
 }
 int cuMemFreeHost(void *memory) { return free(memory), OK; }
 int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, stream *s) {
-    s->ms += (double)bytes / 20e6;
+    s->ms += (double)bytes / (number("link", 20) * 1e6);
     memset(g_sent, 0, sizeof g_sent);
-    return memcpy((void *)(uintptr_t)to, from, bytes), OK;
+    return bytes >= LARGE ? OK : memcpy((void *)(uintptr_t)to, from, bytes), OK;
 }
 int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, stream *s) {
-    s->ms += (double)bytes / 20e6;
-    return memcpy(to, (void *)(uintptr_t)from, bytes), OK;
+    if (number("die", -1) == s->device) abort();
+    s->ms += (double)bytes / (number("link", 20) * 1e6);
+    return bytes >= LARGE ? OK : memcpy(to, (void *)(uintptr_t)from, bytes), OK;
 }
 int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t bytes, stream *s) {
-    s->ms += (double)bytes / 1000e6;
-    return memcpy((void *)(uintptr_t)to, (void *)(uintptr_t)from, bytes), OK;
+    s->ms += 2 * (double)bytes / (number("membw", 1000) * 1e6);
+    if (number("stall", -1) == s->device) s->hung = 1;
+    return bytes >= LARGE ? OK : memcpy((void *)(uintptr_t)to, (void *)(uintptr_t)from, bytes), OK;
 }
 int cuMemsetD8Async(uint64_t memory, unsigned char value, size_t bytes, stream *s) {
     memset(g_sent, 0, sizeof g_sent);
-    return (void)s, memset((void *)(uintptr_t)memory, value, bytes), OK;
+    if (bytes < LARGE) memset((void *)(uintptr_t)memory, value, bytes);
+    return (void)s, OK;
 }
 int cuStreamCreate(stream **out, unsigned flags) {
     (void)flags;
     *out = calloc(1, sizeof **out);
+    if (*out) (*out)->device = g_current ? g_current->device : -1;
     return *out ? OK : 2;
 }
 int cuStreamDestroy_v2(stream *s) { return free(s), OK; }
@@ -150,10 +158,10 @@ int cuMemcpyPeerAsync(uint64_t to, context *there, uint64_t from, context *here,
 int cuGetErrorName(int result, const char **text) { return (void)result, *text = "FAKE", OK; }
 int cuGetErrorString(int result, const char **text) { return (void)result, *text = "a fake error", OK; }
 
-int cuModuleLoadData(void **module, const void *image) { return (void)module, (void)image, UNSUPPORTED; }
+int cuModuleLoadData(void **module, const void *image) { return (void)image, *module = (void *)1, OK; }
 int cuModuleUnload(void *module) { return (void)module, OK; }
 int cuModuleGetFunction(void **function, void *module, const char *name) {
-    return (void)function, (void)module, (void)name, UNSUPPORTED;
+    return (void)module, (void)name, *function = (void *)1, OK;
 }
 int cuFuncGetAttribute(int *value, int attribute, void *function) {
     return (void)value, (void)attribute, (void)function, UNSUPPORTED;
@@ -163,6 +171,7 @@ int cuFuncSetAttribute(void *function, int attribute, int value) {
 }
 int cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
                    unsigned shared, stream *s, void **parameters, void **extra) {
-    (void)f, (void)gx, (void)gy, (void)gz, (void)bx, (void)by, (void)bz, (void)shared, (void)s;
-    return (void)parameters, (void)extra, UNSUPPORTED;
+    (void)f, (void)gx, (void)gy, (void)gz, (void)bx, (void)by, (void)bz, (void)shared;
+    if (number("lost", -1) == s->device) return g_lost = FAILED;
+    return (void)parameters, (void)extra, OK;
 }

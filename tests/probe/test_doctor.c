@@ -274,8 +274,9 @@ static void readings_of_texts_are_examined_too(void **state) {
     assert_int_equal(hn_doctor_run(&err, &options, &doctor), HONE_ERR_INPUT);
 }
 
-static hone_status two_ceilings(hone_error *err, hn_ceiling *out_items, int max_items, int *out_count) {
-    (void)err, (void)max_items;
+static hone_status two_ceilings(hone_error *err, const hn_ceilings_wanted *wanted, hn_ceiling *out_items, int max_items,
+                                int *out_count) {
+    (void)err, (void)wanted, (void)max_items;
     out_items[0] = (hn_ceiling){.name = "gemm f32", .unit = "GFLOPS", .measured = 80, .sheet = 100};
     out_items[1] = (hn_ceiling){.name = "gemm int8", .unit = "GOPS", .measured = 500, .sheet = NAN};
     *out_count = 2;

@@ -66,7 +66,9 @@ static double run_rate(cpu_state *cpu, product_run *r) {
     return best;
 }
 
-hone_status hn_cpu_ceilings(hone_error *err, hn_ceiling *out_items, int max_items, int *out_count) {
+hone_status hn_cpu_ceilings(hone_error *err, const hn_ceilings_wanted *wanted, hn_ceiling *out_items, int max_items,
+                            int *out_count) {
+    (void)wanted;
     static const struct {
         const char *name;
         dnnl_data_type_t a, b, c;
@@ -89,6 +91,7 @@ hone_status hn_cpu_ceilings(hone_error *err, hn_ceiling *out_items, int max_item
         run_free(&r);
         if (isnan(rate)) continue;
         hn_ceiling *item = &out_items[(*out_count)++];
+        *item = (hn_ceiling){0};
         snprintf(item->name, sizeof item->name, "%s", rows[i].name);
         snprintf(item->unit, sizeof item->unit, "GFLOP/s");
         item->measured = rate * 1e-9;

@@ -5,5 +5,6 @@
 #define HN_CPU_CEILINGS_H
 #include "probe/doctor.h"
 
-hone_status hn_cpu_ceilings(hone_error *err, hn_ceiling *out_items, int max_items, int *out_count);
+hone_status hn_cpu_ceilings(hone_error *err, const hn_ceilings_wanted *wanted, hn_ceiling *out_items, int max_items,
+                            int *out_count);
 #endif
