@@ -3,12 +3,14 @@
 // missing, plans over two memories, recording, faults. Each case runs in a process of its own, since
 // the driver is opened once a process.
 #include "support/test.h"
+#include <dirent.h>
 #include <dlfcn.h>
 #include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include "backends/backend.h"
 #include "plan/plan.h"
+#include "store/keeper.h"
 
 typedef void (*case_fn)(void);
 
@@ -34,12 +36,24 @@ static void in_child(case_fn fn) {
         }                                                                                          \
     } while (0)
 
-static int count(const char *what) {
-    void *lib = dlopen(getenv("HONE_CUDA_LIB"), RTLD_NOW);
+static void *symbol(const char *library, const char *name) {
+    void *lib = dlopen(getenv(library), RTLD_NOW);
+    return lib ? dlsym(lib, name) : NULL;
+}
+static int count_in(const char *library, const char *function, const char *what) {
     int (*get)(const char *) = NULL;
-    *(void **)&get = dlsym(lib, "fake_cuda_count");
+    *(void **)&get = symbol(library, function);
     return get(what);
 }
+static int count(const char *what) { return count_in("HONE_CUDA_LIB", "fake_cuda_count", what); }
+static int dnn_count(const char *what) { return count_in("HONE_CUDNN_LIB", "fake_dnn_count", what); }
+static int count_plain(const char *library, const char *function) {
+    int (*get)(void) = NULL;
+    *(void **)&get = symbol(library, function);
+    return get();
+}
+static int compiled(void) { return count_plain("HONE_NVRTC_LIB", "fake_nvrtc_programs"); }
+static int products_run(void) { return count_plain("HONE_CUBLASLT_LIB", "fake_lt_calls"); }
 
 static void expect_open(hone_status status, const char *text) {
     hone_error err = {0};
@@ -298,15 +312,187 @@ static void broken_kernel(void) {
     CHECK(strstr(err.text, "does not compile for sm_80") && strstr(err.text, "a scripted error"));
     rig_free(&r);
 }
+static void launch_fault(void) {
+    setenv("FAKE_CUDA_LAUNCH", "719@2", 1);
+    hone_error err = {0};
+    rig r = rig_new(chain(false), false);
+    CHECK(rig_run(&r, &err) == HONE_ERR_DEVICE);
+    CHECK(strstr(err.text, "cuda:0 is lost") && strstr(err.text, "a kernel failed") && strstr(err.text, "softmax"));
+    CHECK(rig_run(&r, &err) == HONE_ERR_DEVICE && strstr(err.text, "softmax"));
+    rig_free(&r);
+}
 static void faults_are_told(void **state) {
     (void)state;
+    in_child(launch_fault);
     in_child(sticky_fault);
     in_child(no_room);
     in_child(broken_kernel);
 }
 
+// ---- the store ----------------------------------------------------------------------------------
+static char g_store[64];
+
+// A convolution with bias, a residual and Relu.
+static hn_module *convolution(void) {
+    hn_module *module = hn_module_new();
+    hn_graph *g = module->main;
+    hn_type type;
+    hn_shape flat = {2, {8, 256}}, image = {4, {1, 8, 16, 16}}, kernel = {4, {8, 8, 1, 1}}, channels = {1, {8}};
+    hn_shape four = {1, {4}};
+    hn_tensor w, b, to;
+    hn_type_set_shape(&type, HN_F32, &flat);
+    CHECK(hn_tensor_new(NULL, HN_F32, &kernel, &w) == HONE_OK && hn_tensor_new(NULL, HN_F32, &channels, &b) == HONE_OK &&
+          hn_tensor_new(NULL, HN_I64, &four, &to) == HONE_OK);
+    for (int i = 0; i < 4; i++)
+        ((int64_t *)to.data)[i] = image.dims[i];
+    for (int i = 0; i < 8; i++)
+        ((float *)b.data)[i] = (float)i;
+    hn_value *x = hn_graph_add_input(g, "x", &type);
+    hn_value *y = append(g, "Reshape", append(g, "Tanh", x, NULL), hn_graph_add_constant(g, "", &to));
+    hn_value *in[] = {y, hn_graph_add_constant(g, "", &w), hn_graph_add_constant(g, "", &b)};
+    hn_value *c = hn_build(g, NULL, hn_op_find("", "Conv"), in, 3);
+    CHECK(c);
+    y = append(g, "Relu", append(g, "Add", c, y), NULL);
+    y->name = "y";
+    CHECK(hn_graph_add_output(g, y) && hn_infer_module(NULL, module) == HONE_OK);
+    return module;
+}
+
+static void run_twice(hn_module *module) {
+    hone_error err = {0};
+    rig r = rig_new(module, false);
+    if (rig_run(&r, &err) != HONE_OK || rig_run(&r, &err) != HONE_OK) {
+        fprintf(stderr, "%s\n", err.text);
+        _exit(1);
+    }
+    rig_free(&r);
+    hn_keeper_wait();
+}
+
+static void code_made(void) {
+    run_twice(chain(false));
+    CHECK(compiled() == 3);
+}
+static void code_found(void) {
+    run_twice(chain(false));
+    CHECK(compiled() == 0 && count("module") == 3);
+}
+static void code_of_another_compiler(void) {
+    setenv("FAKE_NVRTC_MINOR", "8", 1);
+    code_made();
+}
+static void code_refused(void) { // by the driver: made again
+    setenv("FAKE_CUDA_REFUSE", "1", 1);
+    run_twice(chain(false));
+    CHECK(compiled() == 1 && count("module") == 3);
+}
+static void damage_blobs(void) {
+    char path[512];
+    snprintf(path, sizeof path, "%s/v1/blobs", g_store);
+    DIR *folder = opendir(path);
+    CHECK(folder);
+    int damaged = 0;
+    for (struct dirent *e; (e = readdir(folder));) {
+        if (e->d_name[0] == '.') continue;
+        snprintf(path, sizeof path, "%s/v1/blobs/%s", g_store, e->d_name);
+        FILE *f = fopen(path, "r+b");
+        CHECK(f && fseek(f, -1, SEEK_END) == 0 && fputc('!', f) == '!' && fclose(f) == 0);
+        damaged++;
+    }
+    closedir(folder);
+    CHECK(damaged >= 3);
+}
+
+static void products_measured(void) {
+    run_twice(products());
+    CHECK(products_run() == 3 * (2 * (1 + 3 * 4) + 1) + 3); // both proposals tried, then run; recorded
+}
+static void products_known(void) {
+    run_twice(products());
+    CHECK(products_run() == 3 + 3);
+}
+static void products_of_another_library(void) { // proposes three: what was kept does not count
+    setenv("FAKE_LT_ALGOS", "3", 1);
+    run_twice(products());
+    CHECK(products_run() == 3 * (3 * (1 + 3 * 4) + 1) + 3);
+}
+
+static void plans_built(void) {
+    run_twice(convolution());
+    CHECK(dnn_count("built") >= 2 && dnn_count("loaded") == 0 && dnn_count("run") > 10);
+    CHECK(dnn_count("alive") == 0);
+}
+static void plans_found(void) {
+    run_twice(convolution());
+    CHECK(dnn_count("built") == 0 && dnn_count("heuristics") == 0 && dnn_count("loaded") == 1);
+    CHECK(dnn_count("run") == 2 && dnn_count("alive") == 0);
+}
+static void plans_refused(void) {
+    setenv("FAKE_DNN_JSON", "0", 1);
+    plans_built();
+}
+static void plans_of_another_version(void) {
+    setenv("FAKE_DNN_VERSION", "91400", 1);
+    plans_built();
+}
+static void no_plan(void) { // then the CPU's kernel
+    setenv("FAKE_DNN_VERSION", "91500", 1);
+    setenv("FAKE_DNN_PLANS", "0", 1);
+    hone_error err = {0};
+    rig r = rig_new(convolution(), false);
+    CHECK(rig_run(&r, &err) == HONE_OK);
+    hn_session_stats stats;
+    hn_session_get_stats(r.session, &stats);
+    CHECK(stats.host_steps >= 1 && dnn_count("run") == 0);
+    rig_free(&r);
+    CHECK(dnn_count("alive") == 0);
+}
+static void engines_fail(void) {
+    setenv("FAKE_DNN_VERSION", "91600", 1);
+    setenv("FAKE_DNN_FAIL", "9", 1);
+    hone_error err = {0};
+    rig r = rig_new(convolution(), false);
+    CHECK(rig_run(&r, &err) == HONE_ERR_DEVICE && strstr(err.text, "cuDNN runs none of the engines"));
+    rig_free(&r);
+}
+static void fewer_steps_fused(void) { // the graph takes two operations: the rest runs behind
+    setenv("FAKE_DNN_VERSION", "91700", 1);
+    setenv("FAKE_DNN_OPS", "2", 1);
+    plans_built();
+    CHECK(count("launch") >= 2);
+}
+
+static void choices_are_kept(void **state) {
+    (void)state;
+    snprintf(g_store, sizeof g_store, "/tmp/hone-test-cuda-XXXXXX");
+    assert_non_null(mkdtemp(g_store));
+    setenv("HONE_STORE", g_store, 1);
+    in_child(code_made);
+    in_child(code_found);
+    in_child(code_of_another_compiler);
+    in_child(code_refused);
+    in_child(damage_blobs);
+    in_child(code_made); // what is damaged is dropped
+    in_child(code_found);
+    in_child(products_measured);
+    in_child(products_known);
+    in_child(products_of_another_library);
+    in_child(plans_built);
+    in_child(plans_found);
+    in_child(plans_refused);
+    in_child(plans_of_another_version);
+    in_child(no_plan);
+    in_child(engines_fail);
+    in_child(fewer_steps_fused);
+    setenv("HONE_STORE", "off", 1);
+    char command[128];
+    snprintf(command, sizeof command, "rm -rf %s", g_store);
+    assert_int_equal(system(command), 0);
+}
+
 int main(void) {
     char path[4096];
+    setenv("HONE_STORE", "off", 1);
     const char *build = getenv("HONE_BUILD_DIR");
     snprintf(path, sizeof path, "%s/fakes/libcuda_run.so", build ? build : ".");
     setenv("HONE_CUDA_LIB", path, 1);
@@ -314,10 +500,13 @@ int main(void) {
     setenv("HONE_NVRTC_LIB", path, 1);
     snprintf(path, sizeof path, "%s/fakes/libcublasLt.so", build ? build : ".");
     setenv("HONE_CUBLASLT_LIB", path, 1);
+    snprintf(path, sizeof path, "%s/fakes/libcudnn.so", build ? build : ".");
+    setenv("HONE_CUDNN_LIB", path, 1);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_missing_is_said),
         cmocka_unit_test(plans_span_two_memories),
         cmocka_unit_test(faults_are_told),
+        cmocka_unit_test(choices_are_kept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,6 +5,8 @@
 //   FAKE_CUDA_INIT=100          cuInit answers so
 //   FAKE_CUDA_DRIVER=12080      version of the driver
 //   FAKE_CUDA_SYNC=700@3        the third wait answers so, and every call after it
+//   FAKE_CUDA_LAUNCH=719@2      the second launch answers so, and every call after it
+//   FAKE_CUDA_REFUSE=1          so many loads of machine code are refused at first (209)
 //   FAKE_CUDA_MEMORY=1000000    bytes that can be had
 //   FAKE_CUDA_PEER=0110...      row-major: may card i reach card j
 // fake_cuda_count("launch") and others tell what happened: launch, alloc, free, copy, sync, module, graph.
@@ -16,6 +18,7 @@
 static const int k_cc[] = {80, 86, 89, 90};
 static const char *const k_names[] = {"Fake A100", "Fake A40", "Fake L40", "Fake H200"};
 static int g_devices = 4, g_init, g_driver = 13000, g_sync_result, g_sync_at, g_lost;
+static int g_launch_result, g_launch_at, g_refuse;
 static size_t g_memory = (size_t)1 << 40, g_used;
 static const char *g_peer;
 static int g_syncs, g_launches, g_allocs, g_frees, g_copies, g_modules, g_graphs, g_replays, g_capturing, g_recorded;
@@ -35,6 +38,8 @@ int cuInit(unsigned flags) {
     if ((e = getenv("FAKE_CUDA_DRIVER"))) g_driver = atoi(e);
     if ((e = getenv("FAKE_CUDA_MEMORY"))) g_memory = strtoull(e, NULL, 10);
     if ((e = getenv("FAKE_CUDA_SYNC"))) sscanf(e, "%d@%d", &g_sync_result, &g_sync_at);
+    if ((e = getenv("FAKE_CUDA_LAUNCH"))) sscanf(e, "%d@%d", &g_launch_result, &g_launch_at);
+    if ((e = getenv("FAKE_CUDA_REFUSE"))) g_refuse = atoi(e);
     g_peer = getenv("FAKE_CUDA_PEER");
     return g_init;
 }
@@ -109,6 +114,7 @@ int cuEventElapsedTime(float *ms, void *begin, void *end) { return (void)begin, 
 int cuModuleLoadData(void **module, const void *image) {
     ALIVE();
     if (memcmp(image, "\177ELF", 4) != 0) return 200; // machine code, not text
+    if (g_refuse > 0) return g_refuse--, 209;
     return *module = (void *)1, g_modules++, 0;
 }
 int cuModuleUnload(void *module) { return (void)module, 0; }
@@ -121,7 +127,8 @@ int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsign
     ALIVE();
     if (!gx || !gy || !gz || gy > 65535 || gz > 65535 || bx * by * bz > 1024 || !bx || !by || !bz) return 1;
     g_recorded += g_capturing;
-    return g_launches++, 0;
+    if (++g_launches == g_launch_at) g_lost = g_launch_result;
+    return g_lost;
 }
 int cuGetErrorName(int result, const char **text) { return (void)result, *text = "FAKE", 0; }
 int cuGetErrorString(int result, const char **text) { return (void)result, *text = "a scripted error", 0; }

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // A scripted NVRTC: takes any text and gives the first bytes of an ELF file for it. A text that holds
-// the words of FAKE_NVRTC_ERROR does not compile.
+// the words of FAKE_NVRTC_ERROR does not compile. It is 12.9, or 12.FAKE_NVRTC_MINOR.
 #include <stdlib.h>
 #include <string.h>
 
 static int g_programs;
 int fake_nvrtc_programs(void) { return g_programs; }
-int nvrtcVersion(int *major, int *minor) { return *major = 12, *minor = 9, 0; }
+int nvrtcVersion(int *major, int *minor) { 
+    const char *version = getenv("FAKE_NVRTC_MINOR");
+    return *major = 12, *minor = version ? atoi(version) : 9, 0;
+}
 int nvrtcCreateProgram(const char **program, const char *source, const char *name, int headers, const char *const *texts,
                        const char *const *names) {
     (void)name, (void)headers, (void)texts, (void)names;

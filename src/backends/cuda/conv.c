@@ -4,7 +4,8 @@
 // kernel behind.
 //
 // The engine is the fastest of the first few that the heuristics propose and that can be built, tried in
-// the first run on the plan's own memory. float32 without TF32 takes no engine on tensor cores.
+// the first run on the plan's own memory. float32 without TF32 takes no engine on tensor cores. The store
+// keeps the chosen plan as cuDNN's JSON; a later process builds neither graph nor engines.
 #include <stdio.h>
 #include "backends/cpu/window.h"
 #include "backends/cuda/cuda_int.h"
@@ -14,6 +15,7 @@
 #define MAX_DESCS     64
 #define MAX_WORKSPACE ((size_t)256 << 20)
 #define BUILD_NS      500000000 // no further engine is tried for a convolution after half a second
+#define MAX_JSON      ((int64_t)64 << 20)
 #define HEAVY_FLOPS   1e10      // worth more tries: tens of microseconds at least
 #define WIDE          8 // channels that 16-bit engines want
 
@@ -39,6 +41,7 @@ typedef struct conv_plans {
     hn_dnn_desc plans[MAX_TRIES];
     int64_t workspaces[MAX_TRIES];
     int plan_count, chosen, fused;
+    bool kept;                // in the store, or not to be tried again
     bool bias_apart;          // no engine takes it: it runs with the posts
     int64_t operand_ids[HN_MAX_POST];
     struct conv_plans *next;
@@ -329,17 +332,17 @@ static bool engine_rounds(maker *m, hn_dnn_desc config) {
     return rounds;
 }
 
-static bool plan_of(maker *m, hn_dnn_desc config) {
-    conv_plans *s = m->s;
-    const hn_cudnn *dnn = m->d->dnn;
+// A plan from an engine's configuration, or from the JSON of one that was built before.
+static bool plan_from(conv_plans *s, const cuda_device *d, int name, int type, int64_t count, const void *values) {
+    const hn_cudnn *dnn = d->dnn;
     hn_dnn_desc plan = NULL;
     int64_t workspace = 0, got = 0;
     if (dnn->cudnnBackendCreateDescriptor(HN_DNN_PLAN, &plan) != HN_DNN_OK) return false;
-    bool good = dnn->cudnnBackendSetAttribute(plan, HN_DNN_A_PLAN_HANDLE, HN_DNN_T_HANDLE, 1, &m->d->dnn_handle) == HN_DNN_OK &&
-                dnn->cudnnBackendSetAttribute(plan, HN_DNN_A_PLAN_CONFIG, HN_DNN_T_DESC, 1, &config) == HN_DNN_OK &&
+    bool good = dnn->cudnnBackendSetAttribute(plan, HN_DNN_A_PLAN_HANDLE, HN_DNN_T_HANDLE, 1, &d->dnn_handle) == HN_DNN_OK &&
+                dnn->cudnnBackendSetAttribute(plan, name, type, count, values) == HN_DNN_OK &&
                 dnn->cudnnBackendFinalize(plan) == HN_DNN_OK &&
                 dnn->cudnnBackendGetAttribute(plan, HN_DNN_A_PLAN_WORKSPACE, HN_DNN_T_I64, 1, &got, &workspace) == HN_DNN_OK &&
-                (size_t)workspace <= MAX_WORKSPACE;
+                workspace >= 0 && (size_t)workspace <= MAX_WORKSPACE;
     if (!good) {
         dnn->cudnnBackendDestroyDescriptor(plan);
         return false;
@@ -368,7 +371,7 @@ static void build_plans(maker *m, hn_dnn_desc operation_graph, bool exact, int t
         for (int64_t i = 0; i < found && i < made && m->s->plan_count < tries && m->s->plan_count < MAX_TRIES; i++) {
             // Engines compiled at run time take up to seconds each: what there is then has to do.
             if (m->s->plan_count && hn_clock_ns() - begin > BUILD_NS) break;
-            if (!exact || !engine_rounds(m, configs[i])) plan_of(m, configs[i]);
+            if (!exact || !engine_rounds(m, configs[i])) plan_from(m->s, m->d, HN_DNN_A_PLAN_CONFIG, HN_DNN_T_DESC, 1, &configs[i]);
         }
         for (int i = 0; i < made; i++)
             dnn->cudnnBackendDestroyDescriptor(configs[i]);
@@ -416,9 +419,9 @@ static void plans_keep(conv_plans *plans) {
 }
 
 // Everything the plans depend on.
-static void plans_key(const cuda_device *d, const hn_node *node, const conv *c, bool exact, char *out, size_t size) {
+static void plans_key(const cuda_device *d, const hn_node *node, const conv *c, bool exact, int most, char *out, size_t size) {
     hn_str s = {0};
-    hn_str_printf(&s, "%d t%d b%d x%d l%u d%d n%d ", d->index, c->transposed, c->has_bias, exact, c->layout, (int)c->y.dtype, d->tries);
+    hn_str_printf(&s, "%d t%d b%d x%d l%u d%d n%d m%d ", d->index, c->transposed, c->has_bias, exact, c->layout, (int)c->y.dtype, d->tries, most);
     const hn_shape *shapes[] = {&c->graph_x, &c->graph_w, &c->y.shape};
     for (int i = 0; i < 3; i++) {
         hn_shape_print(&s, shapes[i]);
@@ -428,10 +431,57 @@ static void plans_key(const cuda_device *d, const hn_node *node, const conv *c, 
         hn_str_printf(&s, "%lld,%lld,%lld,%lld ", (long long)c->window.stride[i], (long long)c->window.dilation[i],
                       (long long)c->window.pad_begin[i], (long long)c->window.pad_end[i]);
     for (int i = 0; i < node->post_count; i++)
-        hn_str_printf(&s, "%s%d %g %g;", node->post[i].op_type, node->post[i].input >= 0, (double)node->post[i].alpha, (double)node->post[i].beta);
+        hn_str_printf(&s, "%s%d %.9g %.9g;", node->post[i].op_type, node->post[i].input >= 0, (double)node->post[i].alpha, (double)node->post[i].beta);
     snprintf(out, size, "%s", hn_str_get(&s));
     if (s.failed || s.length >= size) out[0] = 0; // too long to be told: not shared
     hn_str_free(&s);
+}
+
+// ---- kept plans ---------------------------------------------------------------------------------
+// A line (steps in the graph, bias apart, bytes of JSON), then the JSON. By the key without the card's number.
+#define KIND "cuda convolution"
+static const char *problem(const char *key) { return strchr(key, ' ') + 1; }
+
+static void plans_store(const cuda_device *d, conv_plans *s) {
+    const hn_cudnn *dnn = s->dnn;
+    hn_dnn_desc plan = s->plans[s->chosen];
+    int64_t bytes = 0, got = 0;
+    char head[64];
+    s->kept = true;
+    if (!s->key[0] || dnn->cudnnBackendGetAttribute(plan, HN_DNN_A_PLAN_JSON, HN_DNN_T_CHAR, 0, &bytes, NULL) != HN_DNN_OK ||
+        bytes <= 0 || bytes > MAX_JSON)
+        return;
+    int at = snprintf(head, sizeof head, "%d %d %lld\n", s->fused, s->bias_apart, (long long)bytes);
+    char *data = hn_calloc(1, (size_t)at + (size_t)bytes);
+    if (!data) return;
+    memcpy(data, head, (size_t)at);
+    if (dnn->cudnnBackendGetAttribute(plan, HN_DNN_A_PLAN_JSON, HN_DNN_T_CHAR, bytes, &got, data + at) == HN_DNN_OK && got == bytes)
+        cuda_keep_blob(d, KIND, "cuDNN", dnn->cudnnGetVersion(), problem(s->key), data, (size_t)(at + bytes));
+    else hn_free(data);
+}
+
+// False where there is none, or what cuDNN does not take: then it is made.
+static bool plans_load(const cuda_device *d, const hn_node *node, const conv *c, int most, conv_plans *s) {
+    hn_blob *blob = s->key[0] ? cuda_kept_blob(d, KIND, "cuDNN", s->dnn->cudnnGetVersion(), problem(s->key)) : NULL;
+    const char *data = blob ? hn_blob_data(blob) : NULL;
+    size_t bytes = blob ? hn_blob_bytes(blob) : 0;
+    char head[64] = "";
+    const char *line = data ? memchr(data, '\n', bytes < sizeof head ? bytes : sizeof head - 1) : NULL;
+    int fused, apart;
+    long long json;
+    if (line) memcpy(head, data, (size_t)(line - data));
+    bool good = line && sscanf(head, "%d %d %lld", &fused, &apart, &json) == 3 && fused >= 0 && fused <= most &&
+                (apart == 0 || (apart == 1 && c->has_bias && !fused)) && json == (long long)(bytes - (size_t)(line + 1 - data)) &&
+                plan_from(s, d, HN_DNN_A_PLAN_JSON, HN_DNN_T_CHAR, json, line + 1);
+    hn_blob_unref(blob);
+    if (!good) return false;
+    s->kept = true;
+    s->chosen = 0;
+    s->fused = fused;
+    s->bias_apart = apart;
+    for (int i = 0; i < fused; i++) // as graph() numbers them
+        if (node->post[i].input >= 0) s->operand_ids[i] = ID_FIRST_OPERAND + i + c->has_bias;
+    return true;
 }
 
 // ---- running ------------------------------------------------------------------------------------
@@ -486,6 +536,7 @@ static hone_status conv_run(hone_error *err, cuda_kernel *k, const hn_args *args
     conv_state *s = k->call_state;
     if (s->shared->chosen < 0 && s->shared->plan_count == 1) s->shared->chosen = 0;
     if (s->shared->chosen < 0) HN_TRY(measure(err, k, s, args));
+    if (!s->shared->kept) plans_store(k->device, s->shared);
     int status = start(k, s, s->shared->chosen, args);
     if (status != HN_DNN_OK) HN_FAIL(err, HONE_ERR_DEVICE, "%s: cuDNN fails: %s", k->label, s->dnn->cudnnGetErrorString(status));
     return HONE_OK;
@@ -529,7 +580,8 @@ static hn_status make_plans(hone_error *err, cuda_device *d, const hn_node *node
     plans->chosen = -1;
     plans->references = 1;
     snprintf(plans->key, sizeof plans->key, "%s", key);
-    for (int fused = most; fused >= (c->has_bias ? -1 : 0) && !plans->plan_count; fused--) {
+    bool kept = plans_load(d, node, c, most, plans);
+    for (int fused = most; !kept && fused >= (c->has_bias ? -1 : 0) && !plans->plan_count; fused--) {
         conv bare = *c;
         drop_descs(plans);
         maker m = {d, plans, false};
@@ -564,7 +616,7 @@ static hn_status conv_build(hone_error *err, cuda_kernel *k, const hn_select *wh
     k->call = conv_run;
     bool exact = c->y.dtype == HN_F32 && !cuda_tf32(what);
     char key[sizeof s->shared->key];
-    plans_key(d, node, c, exact, key, sizeof key);
+    plans_key(d, node, c, exact, most, key, sizeof key);
     s->shared = key[0] ? plans_find(key) : NULL;
     if (!s->shared) HN_TRY(make_plans(err, d, node, c, exact, most, key, &s->shared));
     c->fused = s->shared->fused;

@@ -14,6 +14,7 @@
 #include "libs/cuda.h"
 #include "libs/cudnn.h"
 #include "libs/nvrtc.h"
+#include "store/store.h"
 
 enum { CUDA_PLAIN = HN_LAYOUT_OPAQUE, CUDA_LAST = HN_LAYOUT_OPAQUE + 1 };
 // The same order of elements on the other side.
@@ -68,6 +69,7 @@ typedef struct cuda_device {
     const hn_cudnn *dnn;
     hn_dnn_handle dnn_handle;
     int tries;                // engines of cuDNN that are tried for one convolution
+    int driver, nvrtc_version; // 12080: CUDA 12.8; 12009: NVRTC 12.9
     int compiled;             // statistics
     int64_t compile_ns;
     pthread_mutex_t lock;
@@ -93,6 +95,19 @@ hn_status cuda_function_get(hone_error *err, cuda_device *d, const char *source,
 void cuda_modules_free(cuda_device *d);
 // Source texts of src/kernels/cuda by file name without ".cu"; never NULL for files that exist.
 const char *cuda_text(const char *name);
+
+// ---- what the store keeps (kept.c) --------------------------------------------------------------
+// Never an error: NULL or false where there is nothing. What is kept must be hn_free's; it is taken over.
+hn_blob *cuda_kept_code(const cuda_device *d, const char *source, const char *options);
+void cuda_keep_code(const cuda_device *d, const char *source, const char *options, void *image, size_t bytes);
+// Choices: by card, driver, library (name and version) and the problem's text.
+bool cuda_kept_record(const cuda_device *d, const char *kind, const char *name, size_t version, const char *text,
+                      hn_str *out_value);
+void cuda_keep_record(const cuda_device *d, const char *kind, const char *name, size_t version, const char *text,
+                      const char *value);
+hn_blob *cuda_kept_blob(const cuda_device *d, const char *kind, const char *name, size_t version, const char *text);
+void cuda_keep_blob(const cuda_device *d, const char *kind, const char *name, size_t version, const char *text, void *data,
+                    size_t bytes);
 
 // ---- constants (constants.c) --------------------------------------------------------------------
 struct cuda_const {

@@ -78,6 +78,8 @@ static hn_status start(hone_error *err, cuda_device *d) {
     HN_TRY(hn_nvrtc_get(err, &d->nvrtc));
     d->nvrtc->nvrtcVersion(&major, &minor);
     d->api->cuDriverGetVersion(&version);
+    d->driver = version;
+    d->nvrtc_version = major * 1000 + minor;
     CUDA_TRY(err, d, d->api->cuDevicePrimaryCtxRetain(&d->context, d->ordinal), "taking the card's context");
     HN_TRY(cuda_current(err, d));
     CUDA_TRY(err, d, d->api->cuStreamCreate(&d->stream, HN_CU_STREAM_NON_BLOCKING), "making a stream");

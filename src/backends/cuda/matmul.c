@@ -47,7 +47,7 @@ typedef struct product_state {
 } product_state;
 
 // ---- what was measured before -------------------------------------------------------------------
-// By problem: number of the algorithm among the library's proposals. For the process; the store will keep it.
+// By problem: number of the algorithm among the library's proposals, for the process and in the store.
 #define MAX_KNOWN 512
 static struct {
     char key[160];
@@ -67,6 +67,8 @@ static bool known_get(const char *key, int *out_chosen) {
     pthread_mutex_unlock(&g_known_lock);
     return found;
 }
+// The key without the card's number.
+static const char *problem(const product_state *s) { return strchr(s->key, ' ') + 1; }
 static void known_put(const char *key, int chosen) {
     pthread_mutex_lock(&g_known_lock);
     if (g_known_count < MAX_KNOWN) {
@@ -74,6 +76,27 @@ static void known_put(const char *key, int chosen) {
         g_known[g_known_count++].chosen = chosen;
     }
     pthread_mutex_unlock(&g_known_lock);
+}
+
+// What the store keeps: how many proposals there were, the chosen one and its workspace. It counts where
+// the library proposes the same again.
+static bool kept_get(const cuda_device *d, product_state *s) {
+    hn_str text = {0};
+    int found, chosen, end = 0;
+    size_t workspace;
+    bool good = cuda_kept_record(d, "cuda product", "cuBLASLt", s->lt->cublasLtGetVersion(), problem(s), &text) &&
+                sscanf(hn_str_get(&text), "%d %d %zu%n", &found, &chosen, &workspace, &end) == 3 &&
+                (size_t)end == text.length && found == s->found && chosen < found &&
+                (chosen >= 0 ? s->results[chosen].workspace_bytes == workspace && s->results[chosen].status == HN_LT_OK
+                             : chosen == CHOOSE_ITSELF);
+    if (good) s->chosen = chosen;
+    hn_str_free(&text);
+    return good;
+}
+static void kept_put(const cuda_device *d, const product_state *s) {
+    char text[64];
+    snprintf(text, sizeof text, "%d %d %zu", s->found, s->chosen, s->chosen < 0 ? (size_t)0 : s->results[s->chosen].workspace_bytes);
+    cuda_keep_record(d, "cuda product", "cuBLASLt", s->lt->cublasLtGetVersion(), problem(s), text);
 }
 
 // ---- shapes -------------------------------------------------------------------------------------
@@ -237,10 +260,14 @@ static hone_status product_run(hone_error *err, cuda_kernel *k, const hn_args *a
         s->lt->cublasLtMatmulDescSetAttribute(s->desc, HN_LT_DESC_BIAS_POINTER, &bias, sizeof bias);
     }
     if (s->chosen == -1 && !known_get(s->key, &s->chosen)) {
-        if (k->device->recording) s->chosen = 0;
-        else {
+        if (kept_get(k->device, s)) {
+            known_put(s->key, s->chosen);
+        } else if (k->device->recording) {
+            s->chosen = 0;
+        } else {
             HN_TRY(measure(err, k, s, args));
             known_put(s->key, s->chosen);
+            kept_put(k->device, s);
         }
     }
     int status = start(k, s, args, s->chosen == CHOOSE_ITSELF ? NULL : &s->results[s->chosen]);
@@ -379,9 +406,9 @@ static hn_status product_build(hone_error *err, cuda_kernel *k, const hn_select 
         s->at_b[i] = p->at_b[i] * (int64_t)item;
     }
     bool tf32 = cuda_tf32(what);
-    snprintf(s->key, sizeof s->key, "%d %d%d%d %lldx%lldx%lld %lld %lld,%lld e%d%d", d->index, (int)p->c.dtype, p->trans_a, p->trans_b,
+    snprintf(s->key, sizeof s->key, "%d %d%d%d %lldx%lldx%lld %lld %lld,%lld e%d%d c%d", d->index, (int)p->c.dtype, p->trans_a, p->trans_b,
              (long long)p->m, (long long)p->n, (long long)p->k, (long long)p->batch, (long long)p->step_a, (long long)p->step_b,
-             p->epilogue | tf32 << 16, s->has_residual);
+             p->epilogue | tf32 << 16, s->has_residual, p->calls > 1);
     if (!descriptors(s, p, tf32)) return HONE_ERR_UNSUPPORTED;
     if (s->has_bias && s->arg_bias.kind == CUDA_ARG_MEMORY) {
         void *bias = cuda_pointer(s->arg_bias.value);

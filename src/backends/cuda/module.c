@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// CUDA C to functions: NVRTC for the architecture at hand, one compilation a text and device.
+// CUDA C to functions: machine code from the store, else by NVRTC for the architecture at hand, once a text
+// and device.
 #include <stdio.h>
 #include "backends/cuda/cuda_int.h"
 
+// The option that differs; a change of the others is a change of the texts' meaning, too: name it here.
+static const char k_exact[] = "--fmad=false", k_fused[] = "--fmad=true";
 #define MAX_ENTRIES 4 // functions of one text
 
 struct cuda_module {
@@ -40,7 +43,7 @@ static hn_status compile(hone_error *err, cuda_device *d, const char *source, bo
     hn_nvrtc_program program;
     char arch[32], line[300] = "";
     snprintf(arch, sizeof arch, "-arch=sm_%d", d->caps.cc);
-    const char *options[] = {arch, "-std=c++17", "-default-device", exact ? "--fmad=false" : "--fmad=true"};
+    const char *options[] = {arch, "-std=c++17", "-default-device", exact ? k_exact : k_fused};
     if (n->nvrtcCreateProgram(&program, source, "hone.cu", 0, NULL, NULL) != 0)
         HN_FAIL(err, HONE_ERR_INTERNAL, "NVRTC takes no program");
     int result = n->nvrtcCompileProgram(program, (int)HN_COUNT_OF(options), options);
@@ -88,6 +91,30 @@ static void module_free(cuda_device *d, cuda_module *m) {
     hn_free(m);
 }
 
+// From the store; false where it has none, or what the driver does not take.
+static bool load_kept(cuda_device *d, const char *source, bool exact, hn_cu_module *out_handle) {
+    hn_blob *blob = cuda_kept_code(d, source, exact ? k_exact : k_fused);
+    bool good = blob && hn_blob_bytes(blob) >= 16 && memcmp(hn_blob_data(blob), "\177ELF", 4) == 0 &&
+                cuda_current(NULL, d) == HONE_OK && d->api->cuModuleLoadData(out_handle, hn_blob_data(blob)) == HN_CU_OK;
+    hn_blob_unref(blob);
+    return good;
+}
+
+static hn_status compile_and_load(hone_error *err, cuda_device *d, cuda_module *m) {
+    char *image;
+    size_t bytes;
+    int64_t begin = hn_clock_ns();
+    hone_status status = compile(err, d, m->source, m->exact, &image, &bytes);
+    d->compile_ns += hn_clock_ns() - begin;
+    d->compiled++;
+    if (status != HONE_OK) return status;
+    status = cuda_current(err, d);
+    if (status == HONE_OK) status = cuda_check(err, d, d->api->cuModuleLoadData(&m->handle, image), "loading a kernel");
+    if (status == HONE_OK) cuda_keep_code(d, m->source, m->exact ? k_exact : k_fused, image, bytes);
+    else hn_free(image);
+    return status;
+}
+
 static hn_status make(hone_error *err, cuda_device *d, const char *source, uint64_t hash, bool exact,
                       cuda_module **out_module) {
     cuda_module *m = hn_calloc(1, sizeof *m);
@@ -95,16 +122,9 @@ static hn_status make(hone_error *err, cuda_device *d, const char *source, uint6
     m->hash = hash;
     m->exact = exact;
     m->source = hn_strdup(source);
-    char *image = NULL;
-    size_t bytes;
-    int64_t begin = hn_clock_ns();
-    hone_status status = m->source ? compile(err, d, source, exact, &image, &bytes)
-                                   : HN_SET(err, HONE_ERR_NOMEM, "out of memory (compiling a kernel)");
-    d->compile_ns += hn_clock_ns() - begin;
-    d->compiled++;
-    if (status == HONE_OK) status = cuda_current(err, d);
-    if (status == HONE_OK) status = cuda_check(err, d, d->api->cuModuleLoadData(&m->handle, image), "loading a kernel");
-    hn_free(image);
+    hone_status status = HONE_OK;
+    if (!m->source) status = HN_SET(err, HONE_ERR_NOMEM, "out of memory (compiling a kernel)");
+    else if (!load_kept(d, source, exact, &m->handle)) status = compile_and_load(err, d, m);
     if (status != HONE_OK) {
         module_free(d, m);
         return status;
