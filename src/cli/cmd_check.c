@@ -7,11 +7,22 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
+#define MAX_HOST_OPS 256
+#define MAX_STEPS    4096
+
 typedef struct check_args {
     bool reference, verbose, json;
     const char *device;
     int passed, failed, skipped;
     json_t *models; // with --json
+    // Of a card: nodes' steps there and on the host, the latter by operator.
+    // `between`: nodes between plans, on the host, since shapes follow from their values.
+    int64_t card_steps, host_steps, between;
+    struct {
+        char op[48];
+        int64_t steps;
+    } host[MAX_HOST_OPS];
+    int host_count;
 } check_args;
 
 static hn_status compare_sample(hone_error *err, hn_cli_model *m, int64_t sample) {
@@ -44,7 +55,36 @@ static bool is_random(const hn_graph *graph) {
     return false;
 }
 
-static hn_status check_model(hone_error *err, const check_args *a, const char *folder,
+static bool on_card(const check_args *a) { return a->device && strcmp(a->device, "cpu") != 0; }
+
+// Where the plan that ran last has its steps.
+static hn_status count_steps(hone_error *err, check_args *a, const hn_session *session) {
+    hn_step_info *steps = hn_calloc(MAX_STEPS, sizeof *steps);
+    if (!steps) HN_NOMEM(err, "counting steps");
+    int count = hn_session_steps(session, steps, MAX_STEPS);
+    hn_session_stats stats;
+    hn_session_get_stats(session, &stats);
+    a->between += stats.barriers;
+    for (int i = 0; i < count && i < MAX_STEPS; i++) {
+        if (!steps[i].node) continue;
+        if (steps[i].on_device) {
+            a->card_steps++;
+            continue;
+        }
+        int at = 0;
+        while (at < a->host_count && strcmp(a->host[at].op, steps[i].op_type) != 0)
+            at++;
+        if (at == MAX_HOST_OPS) continue;
+        if (at == a->host_count)
+            snprintf(a->host[a->host_count++].op, sizeof a->host[0].op, "%s", steps[i].op_type);
+        a->host[at].steps++;
+        a->host_steps++;
+    }
+    hn_free(steps);
+    return HONE_OK;
+}
+
+static hn_status check_model(hone_error *err, check_args *a, const char *folder,
                              const char *model_path) {
     hn_cli_model m = {.device = a->device, .data = folder, .reference = a->reference};
     HN_TRY(hn_cli_model_open(err, &m, model_path, false));
@@ -53,6 +93,10 @@ static hn_status check_model(hone_error *err, const check_args *a, const char *f
         status = hn_cli_model_sample(err, &m, s);
         if (status == HONE_OK) status = hn_cli_model_run(err, &m);
         if (status == HONE_OK) status = compare_sample(err, &m, s);
+    }
+    if ((status == HONE_OK || status == HONE_ERR_CHECK) && on_card(a)) {
+        hone_status counted = count_steps(err, a, m.session);
+        if (counted != HONE_OK) status = counted;
     }
     // ONNX fixes no generator, so other numbers prove nothing.
     if (status == HONE_ERR_CHECK && is_random(m.module->main))
@@ -125,6 +169,34 @@ static hn_status walk(hone_error *err, check_args *a, const char *folder, int de
     return status;
 }
 
+static int most_first(const void *a, const void *b) {
+    const int64_t *x = a, *y = b;
+    return x[1] != y[1] ? (x[1] < y[1]) - (x[1] > y[1]) : (x[0] > y[0]) - (x[0] < y[0]);
+}
+
+static json_t *steps_json(const check_args *a) {
+    if (!on_card(a)) return json_null();
+    json_t *host = json_object();
+    for (int i = 0; i < a->host_count; i++)
+        json_object_set_new(host, a->host[i].op, json_integer(a->host[i].steps));
+    return json_pack("{s:I,s:I,s:I,s:o}", "card", (json_int_t)a->card_steps, "host", (json_int_t)a->host_steps,
+                     "between", (json_int_t)a->between, "host_by_op", host);
+}
+
+static void print_steps(const check_args *a) {
+    int64_t order[MAX_HOST_OPS][2];
+    for (int i = 0; i < a->host_count; i++) {
+        order[i][0] = i;
+        order[i][1] = a->host[i].steps;
+    }
+    qsort(order, (size_t)a->host_count, sizeof *order, most_first);
+    hn_cli_printf("steps: %lld on the card, %lld between plans, %lld on the host", (long long)a->card_steps,
+                  (long long)a->between, (long long)a->host_steps);
+    for (int i = 0; i < a->host_count; i++)
+        hn_cli_printf("%s %s %lld", i ? "," : ":", a->host[order[i][0]].op, (long long)order[i][1]);
+    hn_cli_printf("\n");
+}
+
 hone_status hn_cmd_check(hone_error *err, int argc, char **argv, int *out_exit) {
     (void)out_exit;
     check_args a = {0};
@@ -147,10 +219,11 @@ hone_status hn_cmd_check(hone_error *err, int argc, char **argv, int *out_exit) 
         status =
             HN_SET(err, HONE_ERR_INPUT, "no model.onnx with test_data_set_N folders was found");
     if (a.json && status == HONE_OK)
-        status = hn_cli_json(err, json_pack("{s:i,s:i,s:i,s:O}", "passed", a.passed, "failed",
-                                            a.failed, "skipped", a.skipped, "models", a.models));
+        status = hn_cli_json(err, json_pack("{s:i,s:i,s:i,s:O,s:o}", "passed", a.passed, "failed",
+                                            a.failed, "skipped", a.skipped, "models", a.models, "steps", steps_json(&a)));
     json_decref(a.models);
     HN_TRY(status);
+    if (!a.json && on_card(&a)) print_steps(&a);
     if (!a.json) hn_cli_printf("%d passed, %d failed, %d skipped\n", a.passed, a.failed, a.skipped);
     return a.failed ? HONE_ERR_CHECK : HONE_OK;
 }

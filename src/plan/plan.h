@@ -70,6 +70,7 @@ typedef struct hn_step_info {
     const char *variant;         // of the kernel
     const hn_node *node;         // in the plan's own module; NULL for reorders
     bool is_reference;
+    bool on_device;              // not on the host
     double total_ns;             // since the start, when profiling
     int64_t runs;
     hn_cost cost;

@@ -296,6 +296,7 @@ static int list_steps(const hn_session *session, hn_step_info *out, int max, int
                                     .variant = step->kernel->variant,
                                     .node = step->node,
                                     .is_reference = step->kernel->is_reference,
+                                    .on_device = step->kernel->on_device,
                                     .total_ns = step->total_ns,
                                     .runs = step->runs};
         if (step->node) hn_node_cost(step->node, &out[count].cost);

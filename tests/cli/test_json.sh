@@ -51,8 +51,12 @@ refuse() { # exit code, text on stderr, command: nothing on stdout, one sentence
 expect 0 '.samples == 1' '.top1 == null' '.outputs[0] | .name == "y" and .dtype == "f32" and .shape == [1, 3] and .nan == 0 and .min >= 0' \
     -- run --json "$dir/x.onnx"
 expect 0 '.samples == 1' '.outputs[0] | .max == 2 and .min == 0' -- run --json --data "$dir/good" "$dir/x.onnx"
-expect 1 '.passed == 1 and .failed == 1 and .skipped == 0' '.models | length == 2' '.models[0] | .verdict == "passed" and .reason == null' \
+expect 1 '.passed == 1 and .failed == 1 and .skipped == 0' '.steps == null' '.models | length == 2' '.models[0] | .verdict == "passed" and .reason == null' \
     '.models[1] | .verdict == "failed" and (.reason | test("output .y. differs"))' '.models[1].folder | endswith("/wrong")' -- check --json "$dir"
+# A scripted card computes nothing, but the steps stand there.
+fakes=${HONE_BUILD_DIR:-$(dirname "$HONE")}/fakes
+HONE_CUDA_LIB=$fakes/libcuda_run.so HONE_NVRTC_LIB=$fakes/libnvrtc.so HONE_STORE=off \
+    expect 1 '.failed == 2' '.steps == {card: 2, host: 0, between: 0, host_by_op: {}}' -- check --device cuda --json "$dir"
 expect 0 '.latency_ms.p50 > 0' 'has("profile") | not' -- bench --json --seconds 0.05 "$dir/x.onnx"
 expect 0 '.profile | length == 1' '.profile[0] | .op == "Relu" and .us > 0 and .share > 0.99' -- bench --json --profile --seconds 0.05 "$dir/x.onnx"
 expect 0 '.speedup > 0 and (.speedup_ci | length) == 2 and .differences == null' -- bench --json --seconds 0.1 "$dir/x.onnx" --vs "$dir/x.onnx"
