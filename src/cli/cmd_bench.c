@@ -182,12 +182,8 @@ static hn_status print_profile(hone_error *err, hn_cli_model *m) {
     return HONE_OK;
 }
 
-// What runs on a card is counted there.
 static hn_status measure_joules(hone_error *err, hn_cli_model *m, double *out_joules) {
-    hn_session_stats stats;
-    hn_session_get_stats(m->session, &stats);
-    bool on_card = stats.device_steps && strcmp(hn_config_get()->energy_source, "host") == 0;
-    return hn_measure_joules(err, on_card ? "nvml" : "", run_once, m, out_joules);
+    return hn_measure_joules(err, hn_joules_source(m->session), run_once, m, out_joules);
 }
 
 static hn_status bench_one(hone_error *err, bench_args *a, const char *path) {

@@ -76,7 +76,7 @@ static hone_status run_steady(hone_error *err, void *user) {
 static hn_status joules_per_call(hone_error *err, const hn_gate *gate, hn_session *session, double *out_joules) {
     steady s = {.gate = gate, .session = session};
     HN_TRY(hn_gate_inputs(err, gate, hn_gate_sample(gate, HN_SPLIT_GATE, 0), s.in));
-    return hn_measure_joules(err, "", run_steady, &s, out_joules);
+    return hn_measure_joules(err, hn_joules_source(session), run_steady, &s, out_joules);
 }
 
 hn_status hn_side_energy(hone_error *err, const hn_gate *gate, hn_session *session, hn_side *side) {

@@ -47,6 +47,12 @@ static double joules_of(const meter *m) { // NAN where one device has none: a pa
     return sum;
 }
 
+const char *hn_joules_source(const hn_session *session) {
+    hn_session_stats stats;
+    hn_session_get_stats(session, &stats);
+    return stats.device_steps && strcmp(hn_config_get()->energy_source, "host") == 0 ? "nvml" : "";
+}
+
 hn_status hn_measure_joules(hone_error *err, const char *source, hn_measure_fn fn, void *user, double *out_joules) {
     meter m;
     double watts[2] = {NAN, NAN}, seconds[2];

@@ -11,6 +11,7 @@
 #include "backends/backend.h"
 #include "plan/plan.h"
 #include "store/keeper.h"
+#include "tune/joules.h"
 
 typedef void (*case_fn)(void);
 
@@ -162,6 +163,7 @@ static void plan_is_recorded(void) {
     rig r = rig_new(chain(false), false);
     CHECK(rig_run(&r, &err) == HONE_OK);
     int launches = count("launch"), syncs = count("sync");
+    CHECK(!strcmp(hn_joules_source(r.session), "nvml")); // the card's, not the host's
     CHECK(launches == 3 && count("graph") == 0); // Exp with Relu behind; Softmax; Tanh
     CHECK(rig_run(&r, &err) == HONE_OK);
     CHECK(count("graph") == 1 && count("replay") == 1 && count("recorded") == 3 + 2);
