@@ -10,6 +10,8 @@
 #include <unistd.h>
 #include "config/config.h"
 
+// Beyond what shells and launchers use by number.
+#define CLAIM_FD_LEAST 100
 #define FOLDER_BYTES 256
 
 // ---- the folder of claims ---------------------------------------------------------------------
@@ -92,6 +94,22 @@ static bool is_ancestor(long pid) {
     return false;
 }
 
+// Whether this process has the claim's open file from the job that it belongs to: true also after the
+// process that made the claim was killed.
+static bool inherited(int fd) {
+    struct stat claim, other;
+    DIR *dir = fstat(fd, &claim) == 0 ? opendir("/proc/self/fd") : NULL;
+    bool found = false;
+    if (!dir) return false;
+    for (struct dirent *entry; !found && (entry = readdir(dir));) {
+        int at = (int)strtol(entry->d_name, NULL, 10);
+        found = at >= CLAIM_FD_LEAST && at != fd && fstat(at, &other) == 0 && other.st_ino == claim.st_ino &&
+                other.st_dev == claim.st_dev;
+    }
+    closedir(dir);
+    return found;
+}
+
 // All claims whose owner lives, but for those that this process runs inside of; those of the dead are removed. The folder is locked.
 static void read_claims(const char *folder, const hn_place_machine *m, hn_place_cpuset *cpus,
                         uint64_t *cards) {
@@ -99,13 +117,15 @@ static void read_claims(const char *folder, const hn_place_machine *m, hn_place_
     if (!dir) return;
     for (struct dirent *entry; (entry = readdir(dir));) {
         char path[FOLDER_BYTES + 280], text[8192];
-        if (strncmp(entry->d_name, "job-", 4) != 0 || is_ancestor(strtol(entry->d_name + 4, NULL, 10))) continue;
+        if (strncmp(entry->d_name, "job-", 4) != 0) continue;
+        long maker = strtol(entry->d_name + 4, NULL, 10);
+        if (is_ancestor(maker)) continue;
         snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
         int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
         if (fd < 0) continue;
         if (flock(fd, LOCK_SH | LOCK_NB) == 0) {
-            unlink(path); // the owner is gone
-        } else {
+            unlink(path); // the owner is gone, and all of its job
+        } else if (maker == (long)getpid() || !inherited(fd)) {
             ssize_t got = read(fd, text, sizeof text - 1);
             text[got > 0 ? got : 0] = '\0';
             read_claim(text, m, cpus, cards);
@@ -157,7 +177,10 @@ static hn_status write_claim(hone_error *err, const char *folder, hn_place_job *
         HN_FAIL_VENDOR(err, HONE_ERR_IO, error, "the claim '%s' cannot be written: %s", job->claim_path,
                        strerror(error));
     }
-    job->claim_fd = fd;
+    // The command inherits the lock: killed alone, this process leaves it running, and its cards taken.
+    int kept = fcntl(fd, F_DUPFD, CLAIM_FD_LEAST);
+    if (kept >= 0) close(fd);
+    job->claim_fd = kept >= 0 ? kept : fd;
     return HONE_OK;
 }
 

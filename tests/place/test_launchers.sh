@@ -42,6 +42,22 @@ grep -q "local rank 1 of torchrun: without --gpus its place is left as it is" "$
 code=0; python3 "$dir/torchrun" $place --gpus 1 -- "$dir/show" > "$dir/out" 2> "$dir/err" || code=$?
 [ $code = 2 ] && grep -q 'local rank 1 (from torchrun) and the placement has 1 card' "$dir/err" || fail "two ranks, one card: exit $code"
 
+# ---- the process that made the claim is killed alone: its command runs on, and keeps what it has ----
+all=--cpus=${#cpus[@]}
+$place $all -- sh -c 'echo $$ > "$0"; exec sleep 30' "$dir/child" 2> "$dir/err" &
+owner=$!
+until [ -s "$dir/child" ]; do sleep 0.05; done
+kill -9 $owner; wait $owner 2> /dev/null || true
+code=0; $place $all -- true > "$dir/out" 2> "$dir/err" || code=$?
+[ $code != 0 ] && grep -q "CPUs" "$dir/err" || fail "what an orphaned command holds was given away: exit $code"
+kill -9 "$(cat "$dir/child")"
+for i in $(seq 100); do kill -0 "$(cat "$dir/child")" 2> /dev/null || break; sleep 0.05; done
+$place $all -- true > "$dir/out" 2> "$dir/err" || fail "the dead command's CPUs are not free"
+# A job in a job shares its CPUs, also when the outer one's maker is gone.
+$place $all -- sh -c 'kill -9 $PPID; sleep 0.2; '"$place $all"' -- true; echo "inner $?" > "$0"' "$dir/inner" > "$dir/out" 2> "$dir/err" || true
+for i in $(seq 100); do [ -s "$dir/inner" ] && break; sleep 0.05; done
+grep -q "^inner 0" "$dir/inner" || fail "a job inside of an orphaned job finds no CPUs: $(cat "$dir/inner")"
+
 # ---- mpirun itself, loopback only ----
 if ! command -v mpirun > /dev/null; then echo "torchrun's way holds; mpirun is not installed"; exit 0; fi
 export OMPI_MCA_btl=self,vader OMPI_MCA_oob_tcp_if_include=lo OMPI_MCA_plm=isolated OMPI_MCA_btl_base_warn_component_unused=0
