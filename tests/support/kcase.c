@@ -112,6 +112,7 @@ static void parse_attrs(hn_node *node, const char *p, int *outputs) {
         char name[64], value[256];
         snprintf(name, sizeof name, "%.*s", (int)(eq - p), p);
         size_t n = strcspn(eq + 1, " ");
+        assert_true(n < sizeof value);
         snprintf(value, sizeof value, "%.*s", (int)n, eq + 1);
         p = eq + 1 + n;
         char *end;
@@ -128,14 +129,16 @@ static void parse_attrs(hn_node *node, const char *p, int *outputs) {
             float list_of[48];
             int count = 0;
             for (char *v = value; *v; count++) {
+                assert_true(count < (int)HN_COUNT_OF(list_of));
                 list_of[count] = strtof(v, &v);
                 if (*v == ',') v++;
             }
             assert_true(hn_node_set_floats(node, name, list_of, count));
         } else if (strchr(value, ',') || strstr(schema, list)) {
-            int64_t ints[16];
+            int64_t ints[96];
             int count = 0;
             for (char *v = value; *v; count++) {
+                assert_true(count < (int)HN_COUNT_OF(ints));
                 ints[count] = strtoll(v, &v, 10);
                 if (*v == ',') v++;
             }
