@@ -2,8 +2,9 @@
 // A job's place on this machine from request to release: cards and CPUs are chosen under one lock, beside
 // what other jobs of hone hold, and are held until the job ends.
 //
-// A claim is a file that its owner keeps locked; the command inherits the lock, so that a
-// claim lasts until both are gone, however they end. Ranks that a launcher started claim nothing: the one who started the launcher has.
+// A claim is a file that its owner keeps locked; the command inherits the lock, so that a claim lasts
+// until both are gone, however they end. Ranks that a launcher started claim nothing: the one who started
+// the launcher has.
 #ifndef HN_PLACE_JOB_H
 #define HN_PLACE_JOB_H
 #include "place/bind.h"

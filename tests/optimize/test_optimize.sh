@@ -7,20 +7,14 @@ dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 model=$HONE_SOURCE_DIR/examples/fashion/fashion_resnet.onnx
 fail() { echo "FAILED: $*"; exit 1; }
-python3 - "$dir" <<'PY' || exit 1
-import array, random, struct, sys, zipfile
+PYTHONPATH=$HONE_SOURCE_DIR/tests/optimize python3 - "$dir" <<'PY' || exit 1
+import array, npz, random, sys
 random.seed(3)
-def npy(descr, shape, raw):
-    head = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape!r}, }}"
-    head += " " * (-(len(head) + 11) % 64) + "\n"
-    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head.encode() + raw
 def write(name, count, value):
     data = array.array("f", (value() for _ in range(count * 784))).tobytes()
-    with zipfile.ZipFile(f"{sys.argv[1]}/{name}", "w", zipfile.ZIP_DEFLATED) as z:
-        z.writestr("image.npy", npy("<f4", (count, 1, 28, 28), data))
+    npz.save(f"{sys.argv[1]}/{name}", image=("<f4", (count, 1, 28, 28), data))
 write("data.npz", 64, lambda: max(0.0, random.gauss(0.3, 0.35)))
-with zipfile.ZipFile(f"{sys.argv[1]}/other.npz", "w") as z:
-    z.writestr("pixels.npy", npy("<f4", (1, 1, 28, 28), bytes(784 * 4)))
+npz.save(f"{sys.argv[1]}/other.npz", pixels=("<f4", (1, 1, 28, 28), bytes(784 * 4)))
 PY
 opt() { "$HONE" optimize "$model" --seconds 0.2 --threads 1 --batch 16 "$@"; }
 
@@ -99,17 +93,11 @@ grep -q 'the input with its external weights' "$dir/out" || fail "no word on the
 [ "$(ls -A "$dir/far")" = ext.onnx ] || fail "left beside the output: $(ls -A "$dir/far")"
 
 # Labels that are no classes of the model are refused: ignored, they would drop the metric unsaid.
-python3 - "$dir" <<'PY' || exit 1
-import struct, sys, zipfile
-def npy(descr, shape, raw):
-    head = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape!r}, }}"
-    head += " " * (-(len(head) + 11) % 64) + "\n"
-    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head.encode() + raw
-for name, labels in {"beyond": npy("<i8", (1,), struct.pack("<q", 10)), "below": npy("<i8", (1,), struct.pack("<q", -1)),
-                     "real": npy("<f4", (1,), struct.pack("<f", 1))}.items():
-    with zipfile.ZipFile(f"{sys.argv[1]}/{name}.npz", "w") as z:
-        z.writestr("image.npy", npy("<f4", (1, 1, 28, 28), bytes(784 * 4)))
-        z.writestr("labels.npy", labels)
+PYTHONPATH=$HONE_SOURCE_DIR/tests/optimize python3 - "$dir" <<'PY' || exit 1
+import npz, struct, sys
+for name, labels in {"beyond": ("<i8", (1,), struct.pack("<q", 10)), "below": ("<i8", (1,), struct.pack("<q", -1)),
+                     "real": ("<f4", (1,), struct.pack("<f", 1))}.items():
+    npz.save(f"{sys.argv[1]}/{name}.npz", image=("<f4", (1, 1, 28, 28), bytes(784 * 4)), labels=labels)
 PY
 
 # collect: real inputs of runs add up to calibration data; made ones are refused.

@@ -175,6 +175,9 @@ typedef struct cpu_posts {
 bool cpu_posts_init(cpu_state *cpu, const hn_select *what, int first, const hn_shape *out,
                     hn_layout layout, hn_kernel *kernel, cpu_posts *out_posts);
 void cpu_posts_run(const cpu_posts *posts, const hn_args *args, float *out);
+// For kernels that scale and shift with a slope below zero: how many of the first posts that does (a Relu
+// or a LeakyRelu), and its slope.
+int cpu_slope_post(const cpu_state *cpu, const hn_node *node, float *io_slope);
 
 // ---- Resize (spatial.c) -------------------------------------------------------------------------
 typedef struct cpu_resize {

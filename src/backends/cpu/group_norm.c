@@ -139,11 +139,7 @@ hone_status own_group_norm_select(hone_error *err, cpu_state *cpu, const hn_sele
     int first = 0;
     if (k->last) {
         k->base.workspace_bytes = (size_t)k->channels * 2 * sizeof(float);
-        const hn_post *post = node->post_count ? &node->post[0] : NULL;
-        if (post && post->op && (post->op == cpu->op.LeakyRelu || post->op == cpu->op.Relu)) {
-            k->slope = post->op == cpu->op.Relu ? 0 : post->alpha;
-            first = 1;
-        }
+        first = cpu_slope_post(cpu, node, &k->slope);
     }
     if (!cpu_posts_init(cpu, what, first, &y.shape, layout, &k->base, &k->posts)) {
         hn_free(k);

@@ -481,6 +481,13 @@ static hone_status instance_run(hone_error *err, hn_kernel *kernel, const hn_arg
 static const hn_kernel_ops k_instance_ops = {sizeof(hn_kernel_ops), NULL, instance_run,
                                              cpu_kernel_destroy};
 
+int cpu_slope_post(const cpu_state *cpu, const hn_node *node, float *io_slope) {
+    const hn_post *post = node->post_count ? &node->post[0] : NULL;
+    if (!post || !post->op || (post->op != cpu->op.LeakyRelu && post->op != cpu->op.Relu)) return 0;
+    *io_slope = post->op == cpu->op.Relu ? 0 : post->alpha;
+    return 1;
+}
+
 hone_status own_instance_norm_select(hone_error *err, cpu_state *cpu, const hn_select *what,
                                      hn_kernel **out_kernel) {
     const hn_node *node = what->node;
@@ -504,13 +511,7 @@ hone_status own_instance_norm_select(hone_error *err, cpu_state *cpu, const hn_s
     int first = 0;
     if (k->last) {
         k->base.workspace_bytes = (size_t)k->channels * 2 * sizeof(float);
-        if (node->post_count) {
-            const hn_post *post = &node->post[0];
-            if (post->op && (post->op == cpu->op.LeakyRelu || post->op == cpu->op.Relu)) {
-                k->slope = post->op == cpu->op.Relu ? 0 : post->alpha;
-                first = 1;
-            }
-        }
+        first = cpu_slope_post(cpu, node, &k->slope);
     }
     if (!cpu_posts_init(cpu, what, first, &y.shape, layout, &k->base, &k->posts)) {
         hn_free(k);

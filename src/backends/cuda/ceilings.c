@@ -170,21 +170,21 @@ typedef struct type {
     hn_ceiling_kind kind;
     int least_cc; // tensor cores of this type
     int in, out, compute, scale;
-    int bytes, out_bytes;
-    uint64_t keep, set; // of eight random bytes: numbers of 0.25 to 1 with a sign
+    int bytes;          // of an operand's element
+    uint64_t keep, set; // of eight random bytes: numbers of 0.5 to 1 with a sign
 } type;
 static const type k_types[] = {
-    {"float32 product", "TFLOP/s", HN_CEILING_FP32, 50, HN_CUDA_R_32F, HN_CUDA_R_32F, HN_LT_COMPUTE_32F, HN_CUDA_R_32F, 4, 4,
+    {"float32 product", "TFLOP/s", HN_CEILING_FP32, 50, HN_CUDA_R_32F, HN_CUDA_R_32F, HN_LT_COMPUTE_32F, HN_CUDA_R_32F, 4,
      0x807fffff807fffff, 0x3f0000003f000000},
-    {"tf32 product", "TFLOP/s", HN_CEILING_TF32, 80, HN_CUDA_R_32F, HN_CUDA_R_32F, HN_LT_COMPUTE_32F_TF32, HN_CUDA_R_32F, 4, 4,
+    {"tf32 product", "TFLOP/s", HN_CEILING_TF32, 80, HN_CUDA_R_32F, HN_CUDA_R_32F, HN_LT_COMPUTE_32F_TF32, HN_CUDA_R_32F, 4,
      0x807fffff807fffff, 0x3f0000003f000000},
-    {"float16 product", "TFLOP/s", HN_CEILING_HALF, 60, HN_CUDA_R_16F, HN_CUDA_R_16F, HN_LT_COMPUTE_32F, HN_CUDA_R_32F, 2, 2,
+    {"float16 product", "TFLOP/s", HN_CEILING_HALF, 60, HN_CUDA_R_16F, HN_CUDA_R_16F, HN_LT_COMPUTE_32F, HN_CUDA_R_32F, 2,
      0x83ff83ff83ff83ff, 0x3800380038003800},
-    {"bfloat16 product", "TFLOP/s", HN_CEILING_HALF, 80, HN_CUDA_R_16BF, HN_CUDA_R_16BF, HN_LT_COMPUTE_32F, HN_CUDA_R_32F, 2, 2,
+    {"bfloat16 product", "TFLOP/s", HN_CEILING_HALF, 80, HN_CUDA_R_16BF, HN_CUDA_R_16BF, HN_LT_COMPUTE_32F, HN_CUDA_R_32F, 2,
      0x807f807f807f807f, 0x3f003f003f003f00},
-    {"float8 product", "TFLOP/s", HN_CEILING_FP8, 89, R_8F_E4M3, HN_CUDA_R_16BF, HN_LT_COMPUTE_32F, HN_CUDA_R_32F, 1, 2,
+    {"float8 product", "TFLOP/s", HN_CEILING_FP8, 89, R_8F_E4M3, HN_CUDA_R_16BF, HN_LT_COMPUTE_32F, HN_CUDA_R_32F, 1,
      0x8787878787878787, 0x3030303030303030},
-    {"int8 product", "TOP/s", HN_CEILING_INT8, 75, HN_CUDA_R_8I, HN_CUDA_R_32I, HN_LT_COMPUTE_32I, HN_CUDA_R_32I, 1, 4,
+    {"int8 product", "TOP/s", HN_CEILING_INT8, 75, HN_CUDA_R_8I, HN_CUDA_R_32I, HN_LT_COMPUTE_32I, HN_CUDA_R_32I, 1,
      0xffffffffffffffff, 0},
 };
 
