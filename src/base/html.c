@@ -2,6 +2,7 @@
 // Pages that stand alone: see html.h.
 #include "base/html.h"
 #include <string.h>
+#include "base/lang.h"
 #include "base/text.h"
 
 // Colours c0 to c7 are told apart by lightness too; both sets hold 3:1 against their ground.
@@ -15,7 +16,7 @@ static const char k_style[] =
     "--c7:#9aa9bb;--good:#4cc796;--warn:#e0b13c;--bad:#ff7a70;--info:#6ea3ff;--p0:#1d2c47;--p1:#1a3329;--p2:#39301f;"
     "--p3:#2e2542;--p4:#16343a;--p5:#3b2230}}"
     "*{box-sizing:border-box}body{margin:0;background:var(--bg);color:var(--ink);font:15px/1.5 system-ui,-apple-system,"
-    "'Segoe UI',Roboto,'Noto Sans','DejaVu Sans',sans-serif;-webkit-text-size-adjust:100%}"
+    "'Segoe UI',Roboto,'Noto Sans','PingFang SC','Microsoft YaHei','Noto Sans CJK SC','WenQuanYi Zen Hei','DejaVu Sans',sans-serif;-webkit-text-size-adjust:100%}"
     "main{max-width:1120px;margin:0 auto;padding:20px 16px 48px}h1{font-size:1.45rem;margin:8px 0 4px;line-height:1.25;"
     "overflow-wrap:anywhere}h2{font-size:1.1rem;margin:30px 0 8px}h3{font-size:.95rem;margin:0;font-weight:600}"
     "p{margin:4px 0}.dim,.note{color:var(--dim);font-size:.88rem}code{font-family:ui-monospace,'DejaVu Sans Mono',monospace;"
@@ -73,19 +74,31 @@ void hn_html_escape(hn_str *out, const char *text) {
     }
 }
 
-static void element(hn_str *out, const char *open, const char *text, const char *close) {
-    if (!text) return;
+void hn_html_say(hn_str *out, const char *text) {
+    char said[HN_LANG_BYTES];
+    hn_html_escape(out, hn_lang_text(text, said));
+}
+
+static void verbatim(hn_str *out, const char *open, const char *text, const char *close) {
     hn_str_append(out, open);
     hn_html_escape(out, text);
     hn_str_append(out, close);
 }
 
+static void element(hn_str *out, const char *open, const char *text, const char *close) {
+    if (!text) return;
+    hn_str_append(out, open);
+    hn_html_say(out, text);
+    hn_str_append(out, close);
+}
+
 void hn_html_begin(hn_str *out, const char *title) {
-    hn_str_append(out, "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
-                       "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">");
-    element(out, "<title>", title, "</title>\n<style>");
+    hn_str_printf(out, "<!doctype html>\n<html lang=\"%s\"><head><meta charset=\"utf-8\">",
+                  hn_lang_get() == HN_LANG_ZH ? "zh-CN" : "en");
+    hn_str_append(out, "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">");
+    verbatim(out, "<title>", title, "</title>\n<style>");
     hn_str_append(out, k_style);
-    element(out, "</style></head>\n<body><main>\n<h1>", title, "</h1>\n");
+    verbatim(out, "</style></head>\n<body><main>\n<h1>", title, "</h1>\n");
 }
 
 void hn_html_end(hn_str *out) { hn_str_append(out, "</main></body></html>\n"); }
@@ -105,18 +118,19 @@ void hn_html_tile(hn_str *out, const char *name, const char *value, const char *
 void hn_html_tiles_end(hn_str *out) { hn_str_append(out, "</div>\n"); }
 
 static bool is_figure(const char *name) { return name[0] == '>'; }
+static bool is_name(const char *name) { return name[0] == '='; }
 
 void hn_html_table_begin(hn_str *out, const char *const *names, int columns) {
     hn_str_append(out, "<div class=\"scroll\"><table><thead><tr>");
     for (int i = 0; i < columns; i++)
-        element(out, is_figure(names[i]) ? "<th class=\"r\">" : "<th>", names[i] + is_figure(names[i]), "</th>");
+        element(out, is_figure(names[i]) ? "<th class=\"r\">" : "<th>", names[i] + (is_figure(names[i]) || is_name(names[i])), "</th>");
     hn_str_append(out, "</tr></thead><tbody>\n");
 }
 void hn_html_row(hn_str *out, const char *const *names, const char *const *cells, int columns) {
     hn_str_append(out, "<tr>");
     for (int i = 0; i < columns; i++) {
         const char *open = is_figure(names[i]) ? "<td class=\"r\">" : strlen(cells[i]) > 48 ? "<td class=\"w\">" : "<td>";
-        element(out, open, cells[i], "</td>");
+        (is_name(names[i]) ? verbatim : element)(out, open, cells[i], "</td>");
     }
     hn_str_append(out, "</tr>\n");
 }

@@ -10,6 +10,8 @@
 
 // Text as content or attribute: markup escaped, control characters as blanks, what is no UTF-8 as U+FFFD.
 void hn_html_escape(hn_str *out, const char *text);
+// The same in the reader's language (base/lang.h), as every text below; only names and titles stay.
+void hn_html_say(hn_str *out, const char *text);
 void hn_html_begin(hn_str *out, const char *title); // up to <main>, with <h1>
 void hn_html_end(hn_str *out);
 // A section's heading, and a line of small text below it (NULL for none).
@@ -21,7 +23,7 @@ void hn_html_tile(hn_str *out, const char *name, const char *value, const char *
 void hn_html_tiles_end(hn_str *out);
 
 // Tables: begin with column names, rows of as many cells, end. A name that begins with '>' makes a
-// right-aligned column of figures. Wide ones scroll by themselves.
+// right-aligned column of figures, one with '=' a column of names, never translated. Wide ones scroll.
 void hn_html_table_begin(hn_str *out, const char *const *names, int columns);
 void hn_html_row(hn_str *out, const char *const *names, const char *const *cells, int columns);
 void hn_html_table_end(hn_str *out);

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/html.h"
+#include "base/lang.h"
 
 #define WIDE 1000.0
 #define HIGH 100.0
@@ -146,7 +147,7 @@ static void put_key(hn_str *out, const hn_plot *p) {
     for (size_t i = 0; i < p->series_count; i++) {
         if (!p->series[i].name[0]) continue;
         hn_str_printf(out, "<span><i style=\"background:var(--c%d)\"></i>", p->series[i].colour % HN_PLOT_COLOURS);
-        hn_html_escape(out, p->series[i].name);
+        hn_html_say(out, p->series[i].name);
         hn_str_append(out, "</span>");
     }
     hn_str_append(out, "</div>");
@@ -166,7 +167,7 @@ static void put_labels(hn_str *out, const hn_plot *p, const frame *f) {
     for (size_t i = 0; i < p->rule_count; i++) {
         if (!(p->rules[i].y >= f->y0 && p->rules[i].y <= f->y1)) continue;
         hn_str_printf(out, "<span class=\"at\" style=\"top:%.1f%%\">", 100 * fy(f, p->rules[i].y));
-        hn_html_escape(out, p->rules[i].name);
+        hn_html_say(out, p->rules[i].name);
         hn_str_append(out, "</span>");
     }
     for (size_t i = 0; i < p->stretch_count; i++) {
@@ -184,10 +185,10 @@ void hn_plot_grid_end(hn_str *out) { hn_str_append(out, "</div>\n"); }
 
 static void put_title(hn_str *out, const char *title, const char *unit) {
     hn_str_append(out, "<div class=\"fig\"><div class=\"head\"><h3>");
-    hn_html_escape(out, title);
+    hn_html_say(out, title);
     if (unit && unit[0]) {
         hn_str_append(out, " <span class=\"dim\">");
-        hn_html_escape(out, unit);
+        hn_html_say(out, unit);
         hn_str_append(out, "</span>");
     }
     hn_str_append(out, "</h3>");
@@ -197,13 +198,15 @@ void hn_plot_html(hn_str *out, const hn_plot *p) {
     frame f;
     put_title(out, p->title, p->unit);
     if (!make_frame(p, &f)) {
-        hn_str_append(out, "</div><p class=\"dim\">not measured</p></div>\n");
+        hn_str_append(out, "</div><p class=\"dim\">");
+        hn_html_say(out, HN_SAY("not measured"));
+        hn_str_append(out, "</p></div>\n");
         return;
     }
     put_key(out, p);
     hn_str_append(out, "</div><div class=\"area\"><svg viewBox=\"0 0 1000 100\" preserveAspectRatio=\"none\" role=\"img\" "
                        "aria-label=\"");
-    hn_html_escape(out, p->title);
+    hn_html_say(out, p->title);
     hn_str_append(out, "\">\n");
     draw_stretches(out, p, &f);
     for (double y = f.y0; y <= f.y1 + f.step * 1e-6; y += f.step)
@@ -247,7 +250,7 @@ void hn_bars_html(hn_str *out, const hn_bars *b) {
         if (isfinite(b->mark) && b->mark >= 0 && b->mark <= max)
             hn_str_printf(out, "<u style=\"left:%.1f%%\"></u>", 100 * b->mark / max);
         hn_str_append(out, "</div><span>");
-        hn_html_escape(out, bar->text ? bar->text : hn_plot_text(bar->value, text));
+        hn_html_say(out, bar->text ? bar->text : hn_plot_text(bar->value, text));
         hn_str_append(out, "</span>\n");
     }
     hn_str_append(out, "</div></div>\n");

@@ -29,13 +29,14 @@ static const hn_command *find_command(const char *name) {
 }
 
 static void print_usage(FILE *to) {
-    fprintf(to, "usage: hone COMMAND [options]\n\n");
+    char line[HN_LANG_BYTES];
+    fprintf(to, "%s\n\n", hn_lang_text(HN_SAY("usage: hone COMMAND [options]"), line));
     for (size_t i = 0; i < HN_COUNT_OF(k_commands); i++)
-        fprintf(to, "  %-10s %s\n", k_commands[i].name, k_commands[i].summary);
+        fprintf(to, "  %-10s %s\n", k_commands[i].name, hn_lang_text(k_commands[i].summary, line));
     hn_str text = {0};
     hn_config_help(&text);
-    fprintf(to, "\nhone help COMMAND shows a command's options. Settings of every command:\n%s",
-            hn_str_get(&text));
+    const char *more = HN_SAY("hone help COMMAND shows a command's options. Settings of every command:");
+    fprintf(to, "\n%s\n%s", hn_lang_text(more, line), hn_str_get(&text));
     hn_str_free(&text);
 }
 
@@ -88,16 +89,19 @@ static int finish_output(int exit_code) {
     bool written = fflush(stdout) == 0 && !ferror(stdout);
     hn_keeper_wait(); // what the store is being given; the results are out
     if (written) return exit_code;
-    fprintf(stderr, "hone: cannot write the results to standard output\n");
+    char line[HN_LANG_BYTES];
+    fprintf(stderr, "hone: %s\n", hn_lang_text(HN_SAY("cannot write the results to standard output"), line));
     return 5;
 }
 
 static int report(const hone_error *err, hone_status status, const hn_command *command) {
-    char text[2048];
+    char text[2 * HN_LANG_BYTES], more[128], line[HN_LANG_BYTES];
     hn_cli_progress_end();
-    fprintf(stderr, "hone: %s", hone_error_format(err, text, sizeof text));
-    if (status == HONE_ERR_USAGE && command)
-        fprintf(stderr, "; 'hone help %s' shows its options", command->name);
+    fprintf(stderr, "hone: %s", hn_lang_error(err, text, sizeof text));
+    if (status == HONE_ERR_USAGE && command) {
+        snprintf(more, sizeof more, HN_SAY("; 'hone help %s' shows its options"), command->name);
+        fprintf(stderr, "%s", hn_lang_text(more, line));
+    }
     fprintf(stderr, "\n");
     return hone_status_exit_code(status);
 }
@@ -117,11 +121,40 @@ static void clean_up_on_signals(void) {
     }
 }
 
+// --lang holds for help and errors too, so it is read before the command's options are: it may stand
+// before the command (then it is taken out) or after it.
+static hn_status choose_language(hone_error *err, int *argc, char ***argv) {
+    const char *value = NULL;
+    for (bool leading = true; leading && *argc > 1;) {
+        const char *first = (*argv)[1];
+        bool apart = strcmp(first, "--lang") == 0, joined = strncmp(first, "--lang=", 7) == 0;
+        leading = apart || joined;
+        if (!leading) break;
+        if (apart && *argc < 3) HN_FAIL(err, HONE_ERR_USAGE, "'%s' needs a value", first);
+        value = apart ? (*argv)[2] : first + 7;
+        *argc -= apart ? 2 : 1;
+        *argv += apart ? 2 : 1;
+    }
+    for (int i = 1; i < *argc && strcmp((*argv)[i], "--") != 0; i++) {
+        if (strncmp((*argv)[i], "--lang=", 7) == 0) value = (*argv)[i] + 7;
+        else if (strcmp((*argv)[i], "--lang") == 0 && i + 1 < *argc) value = (*argv)[++i];
+    }
+    hn_lang lang;
+    if (!value) {
+        HN_TRY(hn_config_lang(err, &lang));
+    } else if (!hn_lang_named(value, &lang)) {
+        HN_FAIL(err, HONE_ERR_USAGE, "lang: '%s' is neither en nor zh", value);
+    }
+    hn_lang_set(lang);
+    return HONE_OK;
+}
+
 int main(int argc, char **argv) {
     hone_error err = {0};
     clean_up_on_signals();
     hn_log_set_sink(log_to_stderr, NULL, HN_LOG_WARN);
     hone_status status = hn_config_init(&err);
+    if (status == HONE_OK) status = choose_language(&err, &argc, &argv);
     if (status != HONE_OK) return report(&err, status, NULL);
     if (argc < 2) {
         print_usage(stderr);
@@ -144,7 +177,9 @@ int main(int argc, char **argv) {
         help = strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0;
     if (help) {
         g_help_for = command;
-        hn_cli_printf("usage: hone %s %s\n%s\n\n", command->name, command->usage, command->summary);
+        char usage[512], head[HN_LANG_BYTES], summary[HN_LANG_BYTES];
+        snprintf(usage, sizeof usage, HN_SAY("usage: hone %s %s"), command->name, command->usage);
+        hn_cli_printf("%s\n%s\n\n", hn_lang_text(usage, head), hn_lang_text(command->summary, summary));
     }
     int exit_code = -1;
     status = command->run(&err, argc - 2, argv + 2, &exit_code);

@@ -82,6 +82,20 @@ hn_status hn_config_init(hone_error *err) {
     return first;
 }
 
+hn_status hn_config_lang(hone_error *err, hn_lang *out_lang) {
+    static const char *const k_locale[] = {"LC_ALL", "LC_MESSAGES", "LANG"};
+    if (*g_config.lang) {
+        if (!hn_lang_named(g_config.lang, out_lang))
+            HN_FAIL(err, HONE_ERR_USAGE, "lang: '%s' is neither en nor zh", g_config.lang);
+        return HONE_OK;
+    }
+    const char *locale = NULL;
+    for (size_t i = 0; i < HN_COUNT_OF(k_locale) && (!locale || !*locale); i++)
+        locale = getenv(k_locale[i]);
+    *out_lang = hn_lang_of_locale(locale ? locale : "");
+    return HONE_OK;
+}
+
 void hn_config_dump(hn_str *out) {
     for (size_t i = 0; i < HN_COUNT_OF(k_settings); i++) {
         if (k_settings[i].type == TYPE_str)
@@ -100,7 +114,8 @@ static void help_line(hn_str *out, const char *name, const char *meta, const cha
              meta ? meta : "");
     for (char *c = left + (letter ? 1 : 2); *c && *c != ' '; c++)
         if (*c == '_') *c = '-';
-    hn_str_printf(out, "  %-24s %s\n", left, doc);
+    char text[HN_LANG_BYTES];
+    hn_str_printf(out, "  %-24s %s\n", left, hn_lang_text(doc, text));
 }
 
 void hn_config_help(hn_str *out) {

@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include "base/error.h"
+#include "base/lang.h"
 #include "base/str.h"
 
 typedef const char *hn_config_str;
@@ -25,6 +26,8 @@ const hn_config *hn_config_get(void);
 hn_status hn_config_init(hone_error *err); // reads the environment; call once at start
 void hn_config_dump(hn_str *out);          // name = value, one a line
 void hn_config_help(hn_str *out);
+// The language by the setting, else by the locale of the environment.
+hn_status hn_config_lang(hone_error *err, hn_lang *out_lang);
 // The value of an environment variable that is not a setting (HOME, XDG_CACHE_HOME, a library's
 // override path, SLURM_*), or NULL.
 const char *hn_config_env(const char *name);

@@ -146,7 +146,7 @@ static double judge_transfer(const view *v, hn_finding *f) {
     if (!isnan(v->link))
         say(f, "%.1f GB/s to the card, %.1f GB/s from it, %.0f %% of the link", known_or(v->rx, 0) * 1e-9,
             known_or(v->tx, 0) * 1e-9, 100 * v->link);
-    if (slow && !fast) say(f, " (slow copies: pageable memory)");
+    if (slow && !fast) say(f, ", slow copies (pageable memory)");
     if (copying) say_share(f, "copies without a kernel", v->copying);
     say_share(f, "kernels run", v->duty);
     double weight = fast ? v->link / LINK_REACH : slow ? 1 - v->duty : 0;

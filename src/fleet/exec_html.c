@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <time.h>
 #include "base/html.h"
+#include "base/lang.h"
 #include "base/plot.h"
 #include "fleet/exec_report.h"
 
@@ -200,7 +201,9 @@ static void tiles(page *p, const hn_exec_totals *t) {
     hn_html_tiles_begin(out);
     hn_html_tile(out, "duration", duration(a, p->r->seconds), NULL);
     if (isfinite(t->joules)) {
-        snprintf(c, sizeof c, "%s, %s", figure(b, t->joules / 3600, "Wh"), t->complete ? "whole run" : "not all of every card");
+        char whole[HN_LANG_BYTES];
+        snprintf(c, sizeof c, "%s, %s", figure(b, t->joules / 3600, "Wh"),
+                 hn_lang_text(t->complete ? HN_SAY("whole run") : HN_SAY("not all of every card"), whole));
         hn_html_tile(out, "energy", figure(a, t->joules, "J"), c);
         hn_html_tile(out, "mean power", figure(a, t->watts, "W"), t->devices > 1 ? "all cards together" : NULL);
     }
@@ -258,7 +261,7 @@ static void findings(page *p) {
 }
 
 static void energy_table(page *p) {
-    static const char *const k_names[] = {"device", ">J", ">Wh", ">mean W", ">peak W", "counted by", ">covered", ">SM", ">idle"};
+    static const char *const k_names[] = {"=device", ">J", ">Wh", ">mean W", ">peak W", "counted by", ">covered", ">SM", ">idle"};
     enum { N = HN_COUNT_OF(k_names) };
     char cells[N][96], a[64], b[64];
     bool begun = false;
@@ -287,7 +290,7 @@ static void energy_table(page *p) {
 }
 
 static void phase_table(page *p) {
-    static const char *const k_names[] = {"phase", ">time", ">J", ">mean W", ">SM", ">tensor", ">DRAM", ">idle", ">units", ">units/J", "bound"};
+    static const char *const k_names[] = {"=phase", ">time", ">J", ">mean W", ">SM", ">tensor", ">DRAM", ">idle", ">units", ">units/J", "bound"};
     enum { N = HN_COUNT_OF(k_names) };
     char cells[N][64];
     if (p->r->phases.count == 0) return;
@@ -379,7 +382,9 @@ static void heading(page *p, const hn_exec_request *request, const char *source,
         hn_str_append(p->out, " \xc2\xb7 ");
         hn_html_escape(p->out, p->cards[i]->span.info.name);
     }
-    hn_str_append(p->out, " \xc2\xb7 readings: ");
+    hn_str_append(p->out, " \xc2\xb7 ");
+    hn_html_say(p->out, HN_SAY("readings:"));
+    hn_str_append(p->out, " ");
     hn_html_escape(p->out, source ? source : "none");
     hn_str_append(p->out, "</p>\n");
     if (title[0]) {
@@ -422,8 +427,10 @@ void hn_exec_html(const hn_exec_request *request, const hn_exec_result *result, 
         phase_table(p);
         energy_table(p);
         process_table(p);
-        hn_str_append(out, "<footer>Made by hone. Joules by the card's own counter where it has one; the power sensor shows a mean of "
-                           "about a second. What could not be read is left out, never shown as 0.</footer>\n");
+        hn_str_append(out, "<footer>");
+        hn_html_say(out, HN_SAY("Made by hone. Joules by the card's own counter where it has one; the power sensor shows a mean of "
+                                "about a second. What could not be read is left out, never shown as 0."));
+        hn_str_append(out, "</footer>\n");
         hn_html_end(out);
     }
     hn_free(points);

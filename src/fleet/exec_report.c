@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The report of a measured command: see exec_report.h.
 #include "fleet/exec_report.h"
+#include "base/lang.h"
 #include <signal.h>
 
 const hn_goal hn_goals[] = {
@@ -218,9 +219,11 @@ bool hn_exec_finding_title(const hn_exec_findings *all, int at, hn_str *out) {
         hn_str_printf(out, "%s%s", gap, hn_device_label(&all->spans[all->items[k].span].info, label, sizeof label));
         gap = ", ";
     }
-    hn_str_printf(out, ": %s%s%s%s", hn_diagnosis_rows[f->what].words, f->reason[0] ? " (" : "", f->reason,
-                  f->reason[0] ? ")" : "");
-    if (all->phase && hn_diagnosis_rows[f->what].bound) hn_str_printf(out, " in phase '%s'", all->phase);
+    const char *words = hn_diagnosis_rows[f->what].words;
+    hn_str_append(out, ": ");
+    if (all->phase && hn_diagnosis_rows[f->what].bound) hn_str_printf(out, HN_SAY("%s in phase '%s'"), words, all->phase);
+    else if (f->reason[0]) hn_str_printf(out, HN_SAY("%s (%s)"), words, f->reason);
+    else hn_str_append(out, words);
     return true;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // report.html: the report as one page that stands alone (base/html.h).
 #include "base/html.h"
+#include "base/lang.h"
 #include "base/plot.h"
 #include "optimize/optimize_int.h"
 #include "probe/cpu.h"
@@ -70,12 +71,18 @@ static void put_words(hn_str *out, const hn_optimize_result *r) {
     snprintf(small, sizeof small,
              "The input model against itself: %.3f x [%.3f, %.3f], the noise of this machine.%s", r->aa.speedup,
              r->aa.speedup_ci[0], r->aa.speedup_ci[1], fresh);
-    hn_str words = {0};
+    hn_str words = {0}, piece = {0};
+    char said[HN_LANG_BYTES];
     if (kept.length)
-        hn_str_printf(&words, "Kept: %s. Each was measured against the model before it and its outputs were "
+        hn_str_printf(&piece, "Kept: %s. Each was measured against the model before it and its outputs were "
                               "compared on data that it had not seen.", hn_str_get(&kept));
-    else hn_str_append(&words, "Nothing helped here; the output is the input.");
-    if (refused.length) hn_str_printf(&words, " Tried and refused: %s.", hn_str_get(&refused));
+    else hn_str_append(&piece, "Nothing helped here; the output is the input.");
+    hn_str_append(&words, hn_lang_text(hn_str_get(&piece), said));
+    hn_str_free(&piece);
+    piece = (hn_str){0};
+    if (refused.length) hn_str_printf(&piece, " Tried and refused: %s.", hn_str_get(&refused));
+    hn_str_append(&words, hn_lang_text(hn_str_get(&piece), said));
+    hn_str_free(&piece);
     hn_html_note(out, kept.length ? "good" : "info", "In words", hn_str_get(&words), small);
     for (int i = 0; i < r->note_count; i++)
         hn_html_note(out, "warn", "About the data", r->notes[i], NULL);
@@ -163,7 +170,7 @@ static void put_plots(hn_str *out, const hn_optimize_result *r) {
 
 // ---- strategies, layers, steps ------------------------------------------------------------------
 static void put_strategies(hn_str *out, const hn_optimize_result *r) {
-    static const char *const k_names[] = {"strategy", "verdict", "why", "outputs"};
+    static const char *const k_names[] = {"=strategy", "verdict", "why", "outputs"};
     hn_bar bars[HN_MAX_STRATEGIES];
     size_t count = 0;
     char texts[HN_MAX_STRATEGIES][64], acc[CELL];
@@ -187,7 +194,7 @@ static void put_strategies(hn_str *out, const hn_optimize_result *r) {
 }
 
 static void put_layers(hn_str *out, const hn_optimize_result *r) {
-    static const char *const k_names[] = {"layer", "operator", "strategy", "precision", ">error alone", "why float"};
+    static const char *const k_names[] = {"=layer", "=operator", "=strategy", "=precision", ">error alone", "why float"};
     if (!r->layers.count) return;
     hn_html_section(out, "Precision by layer", "Error: 1 - cosine of the outputs with this layer alone in the lower precision; measured only where all layers together left the budget.");
     hn_html_table_begin(out, k_names, 6);
@@ -202,7 +209,7 @@ static void put_layers(hn_str *out, const hn_optimize_result *r) {
 
 static void put_steps(hn_str *out, const hn_optimize_result *r) {
     if (!r->step_count) return;
-    static const char *const k_names[] = {"step", "operator", "kernel", ">us", ">% of all", ">FLOP/byte", ">GFLOP/s", ">GB/s", ">% of roof"};
+    static const char *const k_names[] = {"=step", "=operator", "=kernel", ">us", ">% of all", ">FLOP/byte", ">GFLOP/s", ">GB/s", ">% of roof"};
     hn_bar bars[HN_HEAVY_STEPS];
     char texts[HN_HEAVY_STEPS][64], note[CELL], cell[6][32];
     snprintf(note, sizeof note, "The roof of a step is what %.0f GFLOP/s (float32 products) and %.1f GB/s, both measured here, allow at its "
