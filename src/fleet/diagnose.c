@@ -2,6 +2,7 @@
 // Diagnosis: see diagnose.h. Ratios are of the time in which a card was not idle, so that start-up and end
 // of a job do not dilute them.
 #include "fleet/diagnose.h"
+#include "base/lang.h"
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -72,8 +73,8 @@ static void look(const hn_span *s, const hn_span *host, view *v) {
     v->integer = hn_span_busy_mean(s, HN_M_int_active);
     v->dram = hn_span_busy_mean(s, HN_M_dram_active);
     const struct { const char *name; double value; } pipes[] = {
-        {"tensor pipes", v->tensor}, {"FP32 pipe", v->fp32}, {"FP16 pipe", v->fp16},
-        {"FP64 pipe", v->fp64}, {"integer pipe", v->integer}};
+        {HN_SAY("tensor pipes"), v->tensor}, {HN_SAY("FP32 pipe"), v->fp32}, {HN_SAY("FP16 pipe"), v->fp16},
+        {HN_SAY("FP64 pipe"), v->fp64}, {HN_SAY("integer pipe"), v->integer}};
     for (size_t i = 0; i < HN_COUNT_OF(pipes); i++)
         if (!isnan(pipes[i].value) && !(pipes[i].value <= v->pipe) &&
             (pipes[i].value >= INTEGER_MIN || i + 1 < HN_COUNT_OF(pipes))) {
@@ -161,20 +162,20 @@ typedef struct throttle_row {
 } throttle_row;
 // Worst first. Power at the limit is normal under full load: only where it costs much time.
 static const throttle_row k_throttles[] = {
-    {HN_M_throttle_brake_ns, 7, 0.02, "power brake", "the rack's power brake slowed the card",
-     "the supply is overloaded: check power feeds, lower the power limits of the rack's cards"},
-    {HN_M_throttle_hw_thermal_ns, 6, 0.02, "hardware thermal", "the hardware slowed the card for its temperature",
-     "check fans, air flow and inlet temperature of this card first"},
-    {HN_M_throttle_sw_thermal_ns, 5, 0.02, "software thermal", "the driver slowed the card for its temperature",
-     "check air flow and inlet temperature, or lower the power limit a little"},
-    {HN_M_throttle_reliability_ns, -1, 0.05, "reliability", "the voltage limit held the clocks down",
-     "normal at highest clocks; where one card alone shows it, have it checked"},
-    {HN_M_throttle_board_ns, -1, 0.05, "board limit", "a limit of the board held the clocks down",
-     "check the card's power connectors and the power limit in force"},
-    {HN_M_throttle_sync_ns, 4, 0.05, "sync boost", "sync boost held the clocks down to those of the slowest card",
-     "find the slow card of the group, or switch sync boost off"},
-    {HN_M_throttle_power_ns, 2, 0.2, "power limit", "the power limit held the clocks down",
-     "raise the power limit if the card's maximum and the cooling allow it; else this is the card's full power"},
+    {HN_M_throttle_brake_ns, 7, 0.02, HN_SAY("power brake"), HN_SAY("the rack's power brake slowed the card"),
+     HN_SAY("the supply is overloaded: check power feeds, lower the power limits of the rack's cards")},
+    {HN_M_throttle_hw_thermal_ns, 6, 0.02, HN_SAY("hardware thermal"), HN_SAY("the hardware slowed the card for its temperature"),
+     HN_SAY("check fans, air flow and inlet temperature of this card first")},
+    {HN_M_throttle_sw_thermal_ns, 5, 0.02, HN_SAY("software thermal"), HN_SAY("the driver slowed the card for its temperature"),
+     HN_SAY("check air flow and inlet temperature, or lower the power limit a little")},
+    {HN_M_throttle_reliability_ns, -1, 0.05, HN_SAY("reliability"), HN_SAY("the voltage limit held the clocks down"),
+     HN_SAY("normal at highest clocks; where one card alone shows it, have it checked")},
+    {HN_M_throttle_board_ns, -1, 0.05, HN_SAY("board limit"), HN_SAY("a limit of the board held the clocks down"),
+     HN_SAY("check the card's power connectors and the power limit in force")},
+    {HN_M_throttle_sync_ns, 4, 0.05, HN_SAY("sync boost"), HN_SAY("sync boost held the clocks down to those of the slowest card"),
+     HN_SAY("find the slow card of the group, or switch sync boost off")},
+    {HN_M_throttle_power_ns, 2, 0.2, HN_SAY("power limit"), HN_SAY("the power limit held the clocks down"),
+     HN_SAY("raise the power limit if the card's maximum and the cooling allow it; else this is the card's full power")},
 };
 
 static double judge_throttled(const view *v, hn_finding *f) {

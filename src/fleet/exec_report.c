@@ -5,7 +5,7 @@
 #include <signal.h>
 
 const hn_goal hn_goals[] = {
-    {HN_M_sm_active, "SM active", 0.85}, {HN_M_l2_hit, "L2 hit", 0.75}, {HN_M_dram_active, "DRAM", 0.9}};
+    {HN_M_sm_active, HN_SAY("SM active"), 0.85}, {HN_M_l2_hit, HN_SAY("L2 hit"), 0.75}, {HN_M_dram_active, HN_SAY("DRAM"), 0.9}};
 const size_t hn_goal_count = HN_COUNT_OF(hn_goals);
 
 // ---- totals -----------------------------------------------------------------------------------

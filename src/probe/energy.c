@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Joules from samples: see energy.h.
 #include "probe/energy.h"
+#include "base/lang.h"
 
 // Power is taken as known between two readings at most this far apart.
 #define POWER_GAP_NS INT64_C(10000000000)
 
 const char *hn_energy_method_text(hn_energy_method method) {
-    return method == HN_ENERGY_COUNTER ? "energy counter"
-           : method == HN_ENERGY_POWER ? "power readings integrated"
-                                       : "no energy reading";
+    return method == HN_ENERGY_COUNTER ? HN_SAY("energy counter")
+           : method == HN_ENERGY_POWER ? HN_SAY("power readings integrated")
+                                       : HN_SAY("no energy reading");
 }
 
 void hn_energy_start(hn_energy *energy, hn_device_kind kind) {
