@@ -20,7 +20,6 @@ static const hn_lang_row k_rows[] = {
 #include "base/zh/graph.def"
 #include "base/zh/onnx.def"
 #include "base/zh/run.def"
-#include "base/zh/fleet.def"
 #include "base/zh/place.def"
 #undef HN_ZH
 };
@@ -53,12 +52,13 @@ hn_lang hn_lang_of_locale(const char *locale) {
 typedef struct conversion {
     int position; // of %N$, from 1; 0: the next one
     char kind;
+    bool empty; // %.0s: an English plural that Chinese drops; %.0d: prints nothing for 0
     const char *end;
 } conversion;
 
 // `at` stands on a % that is not doubled.
 static conversion parse_conversion(const char *at) {
-    conversion c = {0, 's', at + 1};
+    conversion c = {0, 's', false, at + 1};
     const char *digits = c.end + strspn(c.end, "0123456789");
     if (*digits == '$') {
         for (const char *d = c.end; d < digits; d++)
@@ -67,6 +67,7 @@ static conversion parse_conversion(const char *at) {
     }
     c.end += strspn(c.end, "-+#0123456789.*hlLzjt");
     c.kind = *c.end;
+    c.empty = c.end > at + 2 && c.end[-2] == '.' && c.end[-1] == '0';
     if (*c.end) c.end++;
     return c;
 }
@@ -118,7 +119,7 @@ static bool match_format(match *m, const char *format, const char *text, size_t 
     int slot = m->count++;
     for (size_t k = 0; k <= most; k++) {
         size_t taken = number ? most - k : k; // numbers are long, words end where the format goes on
-        if (taken == 0 && c.kind != 's') continue;
+        if (taken == 0 && c.kind != 's' && !c.empty) continue;
         if (*c.end && is_literal(c.end) && (taken >= length || text[taken] != *c.end)) continue;
         m->captures[slot] = (capture){text, taken, number || c.kind == 'c' || before == '\''};
         if (match_format(m, c.end, text + taken, length - taken, 'x')) return true;
@@ -161,7 +162,8 @@ static void render(sink *out, const char *format, const match *m, int depth) {
         }
         conversion c = parse_conversion(format);
         int index = c.position ? c.position - 1 : next++;
-        if (index < m->count) put_piece(out, &m->captures[index], depth);
+        bool dropped = c.empty && c.kind == 's';
+        if (index < m->count && !dropped) put_piece(out, &m->captures[index], depth);
         format = c.end;
     }
 }
