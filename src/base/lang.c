@@ -11,9 +11,11 @@
 #define MAX_CAPTURES 16
 #define MAX_DEPTH    10    // sentences within sentences
 #define MAX_STEPS    20000 // of one row's match: what takes more is no sentence of ours
+#define MAX_WORK     2000000 // rows looked at and steps of all matches for one text: hostile ones end in English
 
 static const hn_lang_row k_rows[] = {
-#define HN_ZH(en, zh) {en, zh},
+#define HN_ZH(en, zh)        {en, zh},
+#define HN_ZH_SYSTEM(en, zh) {en, zh},
 #include "base/zh/help.def"
 #include "base/zh/report.def"
 #include "base/zh/base.def"
@@ -22,6 +24,7 @@ static const hn_lang_row k_rows[] = {
 #include "base/zh/run.def"
 #include "base/zh/place.def"
 #undef HN_ZH
+#undef HN_ZH_SYSTEM
 };
 
 static atomic_int g_lang = HN_LANG_EN;
@@ -52,19 +55,21 @@ hn_lang hn_lang_of_locale(const char *locale) {
 typedef struct conversion {
     int position; // of %N$, from 1; 0: the next one
     char kind;
+    bool verbatim; // %#s, of a translation: names, whatever they read like
     bool empty; // %.0s: an English plural that Chinese drops; %.0d: prints nothing for 0
     const char *end;
 } conversion;
 
 // `at` stands on a % that is not doubled.
 static conversion parse_conversion(const char *at) {
-    conversion c = {0, 's', false, at + 1};
+    conversion c = {0, 's', false, false, at + 1};
     const char *digits = c.end + strspn(c.end, "0123456789");
     if (*digits == '$') {
         for (const char *d = c.end; d < digits; d++)
             c.position = c.position * 10 + (*d - '0');
         c.end = digits + 1;
     }
+    c.verbatim = *c.end == '#';
     c.end += strspn(c.end, "-+#0123456789.*hlLzjt");
     c.kind = *c.end;
     c.empty = c.end > at + 2 && c.end[-2] == '.' && c.end[-1] == '0';
@@ -134,6 +139,7 @@ typedef struct sink {
     char *at;
     size_t left; // with room for the zero byte
     bool full;
+    int work;
 } sink;
 
 static void put(sink *out, const char *text, size_t length) {
@@ -148,8 +154,8 @@ static void put(sink *out, const char *text, size_t length) {
 
 static bool translate(sink *out, const char *text, size_t length, int depth);
 
-static void put_piece(sink *out, const capture *piece, int depth) {
-    if (piece->name || !translate(out, piece->at, piece->length, depth + 1)) put(out, piece->at, piece->length);
+static void put_piece(sink *out, const capture *piece, bool verbatim, int depth) {
+    if (verbatim || piece->name || !translate(out, piece->at, piece->length, depth + 1)) put(out, piece->at, piece->length);
 }
 
 static void render(sink *out, const char *format, const match *m, int depth) {
@@ -163,7 +169,7 @@ static void render(sink *out, const char *format, const match *m, int depth) {
         conversion c = parse_conversion(format);
         int index = c.position ? c.position - 1 : next++;
         bool dropped = c.empty && c.kind == 's';
-        if (index < m->count && !dropped) put_piece(out, &m->captures[index], depth);
+        if (index < m->count && !dropped) put_piece(out, &m->captures[index], c.verbatim, depth);
         format = c.end;
     }
 }
@@ -185,6 +191,8 @@ static bool translate_parts(sink *out, const char *text, size_t length, int dept
             bool second = translate(out, text + i + 2, length - i - 2, depth + 1);
             if (!second) put(out, text + i + 2, length - i - 2);
             if (first || second) return true;
+            before.work = out->work;
+            before.full = out->full;
             *out = before;
             break; // the later ones have been tried within the second part
         }
@@ -194,7 +202,8 @@ static bool translate_parts(sink *out, const char *text, size_t length, int dept
 
 // False, and nothing written, where no row fits. Of several the one with most text of its own.
 static bool translate(sink *out, const char *text, size_t length, int depth) {
-    if (depth > MAX_DEPTH || length == 0) return false;
+    if (depth > MAX_DEPTH || length == 0 || out->full) return false;
+    out->work += (int)HN_COUNT_OF(k_rows);
     const hn_lang_row *best = NULL;
     size_t best_bytes = 0;
     match found = {.count = 0};
@@ -208,7 +217,11 @@ static bool translate(sink *out, const char *text, size_t length, int depth) {
         size_t bytes = literal_bytes(row->en);
         if (bytes > length || bytes <= best_bytes) continue;
         match m = {.count = 0};
-        if (!match_format(&m, row->en, text, length, ' ')) continue;
+        bool fits = match_format(&m, row->en, text, length, ' ');
+        out->work += m.steps;
+        if (out->work > MAX_WORK) out->full = true;
+        if (out->full) return false;
+        if (!fits) continue;
         best = row, best_bytes = bytes, found = m;
     }
     if (!best) return translate_parts(out, text, length, depth);
@@ -218,7 +231,7 @@ static bool translate(sink *out, const char *text, size_t length, int depth) {
 
 const char *hn_lang_text(const char *text, char *out) {
     if (hn_lang_get() == HN_LANG_EN) return text;
-    sink to = {out, HN_LANG_BYTES, false};
+    sink to = {out, HN_LANG_BYTES, false, 0};
     if (!translate(&to, text, strlen(text), 0) || to.full) return text;
     *to.at = '\0';
     return out;

@@ -5,7 +5,7 @@
 // Records, verdicts and JSON hold English always; a sentence is translated where it is shown. A row is
 // found by the English format: the sentence is matched against it, what the conversions printed is taken
 // out and put into the Chinese format, where %2$s and the like may change the order and
-// %.0s drops a piece. N counts conversions. Nothing is allocated;
+// %.0s drops a piece and %#s keeps one as it is. N counts conversions. Nothing is allocated;
 // any thread may call. What has no row is shown in English.
 #ifndef HN_BASE_LANG_H
 #define HN_BASE_LANG_H

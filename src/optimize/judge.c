@@ -136,8 +136,8 @@ static bool helps_time(const hn_strategy *strategy, hn_verdict *v, hn_objective 
     snprintf(more, sizeof more, "%.3fx [%.3f, %.3f]", v->speedup, v->speedup_ci[0],
              v->speedup_ci[1]);
     if (v->speedup_ci[0] >= MARGIN) {
-        snprintf(v->reason, sizeof v->reason, "%s %s", more,
-                 objective == HN_OBJECTIVE_THROUGHPUT ? "the rows a second" : "faster");
+        snprintf(v->reason, sizeof v->reason,
+                 objective == HN_OBJECTIVE_THROUGHPUT ? "%s the rows a second" : "%s faster", more);
         return true;
     }
     bool not_slower = v->speedup_ci[0] >= 1 / MARGIN;
