@@ -76,7 +76,7 @@ hone_status hn_cmd_report(hone_error *err, int argc, char **argv, int *out_exit)
     if (status == HONE_OK && result->phases.count == 0 &&
         !hn_segments_find(result->tracks, result->track_count, result->start_ns, &result->phases))
         status = HN_SET(err, HONE_ERR_NOMEM, "out of memory (phases)");
-    if (status == HONE_OK) status = report(err, &s, result, "a recording");
+    if (status == HONE_OK) status = report(err, &s, result, HN_SAY("a recording"));
     hn_exec_result_free(result);
     hn_free(result);
     return status;

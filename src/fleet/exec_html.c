@@ -385,7 +385,7 @@ static void heading(page *p, const hn_exec_request *request, const char *source,
     hn_str_append(p->out, " \xc2\xb7 ");
     hn_html_say(p->out, HN_SAY("readings:"));
     hn_str_append(p->out, " ");
-    hn_html_escape(p->out, source ? source : "none");
+    hn_html_say(p->out, source ? source : HN_SAY("none"));
     hn_str_append(p->out, "</p>\n");
     if (title[0]) {
         hn_str_append(p->out, "<p><code>");
