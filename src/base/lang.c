@@ -77,13 +77,19 @@ static conversion parse_conversion(const char *at) {
     return c;
 }
 
-static bool is_literal(const char *at) { return *at != '%' || at[1] == '%'; }
+// Texts that are no formats have percent signs too ("2 %."): those are no conversions.
+static bool is_literal(const char *at) {
+    if (*at != '%' || at[1] == '%') return true;
+    conversion c = parse_conversion(at);
+    return !c.kind || !strchr("diuxXeEfFgGaAcsp", c.kind);
+}
+static int literal_length(const char *at) { return *at == '%' && at[1] == '%' ? 2 : 1; }
 
 static size_t literal_bytes(const char *format) {
     size_t count = 0;
     for (const char *at = format; *at;) {
         if (!is_literal(at)) at = parse_conversion(at).end;
-        else count++, at += *at == '%' ? 2 : 1;
+        else count++, at += literal_length(at);
     }
     return count;
 }
@@ -113,7 +119,7 @@ static bool match_format(match *m, const char *format, const char *text, size_t 
     while (*format && is_literal(format)) {
         if (!length || *text != *format) return false;
         before = *format;
-        format += *format == '%' ? 2 : 1;
+        format += literal_length(format);
         text++, length--;
     }
     if (!*format) return length == 0;
@@ -163,7 +169,7 @@ static void render(sink *out, const char *format, const match *m, int depth) {
     while (*format && !out->full) {
         if (is_literal(format)) {
             put(out, format, 1);
-            format += *format == '%' ? 2 : 1;
+            format += literal_length(format);
             continue;
         }
         conversion c = parse_conversion(format);

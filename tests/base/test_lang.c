@@ -18,13 +18,14 @@ static void fill(const char *format, const char *const *samples, char *out, char
     int next = 0;
     *out = '\0';
     for (const char *at = format; *at;) {
-        if (*at != '%' || at[1] == '%') {
+        bool doubled = *at == '%' && at[1] == '%';
+        const char *end = at + 1 + (*at == '%' ? strspn(at + 1, "0123456789$-+#.*hlzjt") : 0);
+        if (*at != '%' || doubled || !*end || !strchr("diuxXfeEgGacs", *end)) {
             strncat(out, at, 1);
-            at += *at == '%' ? 2 : 1;
+            at += doubled ? 2 : 1;
             continue;
         }
-        const char *end = at + 1 + strcspn(at + 1, "diuxXfeEgGacs");
-        char *dollar = memchr(at, '$', (size_t)(end - at));
+        const char *dollar = memchr(at, '$', (size_t)(end - at));
         int index = dollar ? atoi(at + 1) - 1 : next++;
         bool dropped = end - at >= 3 && end[-1] == '0' && end[-2] == '.' && *end == 's';
         if (kinds) kinds[index] = *end;
@@ -47,9 +48,8 @@ static void every_row_is_found_again(void **state) {
         for (int k = 0; k < 16; k++)
             samples[k] = kinds[k] ? sample_of(kinds[k]) : "";
         fill(rows[i].zh, samples, chinese, NULL);
-        const char *got = said(strchr(rows[i].en, '%') && !strcmp(rows[i].en, english) ? rows[i].en : english);
-        // A row whose percent sign is no conversion is found as it stands.
-        if (strcmp(got, chinese) != 0 && strcmp(said(rows[i].en), rows[i].zh) != 0) {
+        const char *got = said(english);
+        if (strcmp(got, chinese) != 0) {
             print_message("row '%s': '%s' is said as '%s'\n", rows[i].en, english, got);
             wrong++;
         }
@@ -84,7 +84,7 @@ static void names_and_numbers_stay(void **state) {
 
 static void the_rest_is_left_alone(void **state) {
     (void)state;
-    static const char *const k_others[] = {"", " ", "conv1", "0.97 [0.96, 0.98]", "ResNet: v1, a; b", "%s", "100 %"};
+    static const char *const k_others[] = {"", " ", "conv1", "0.97 [0.96, 0.98]", "ResNet: v1, a; b", "%s", "100 %", "out of time"};
     const char *english = "unknown option '--fast'";
     assert_ptr_equal(said(english), english); // English is not even copied
     hn_lang_set(HN_LANG_ZH);
