@@ -104,6 +104,9 @@ struct hn_backend {
                            hn_layout from, hn_layout to, hn_kernel **out_kernel);
     // Device passes this backend wants run on the copy before select (names of passes.def), in order.
     const char *const *device_passes;
+    // Largest |weight - zero point| whose products with 8-bit data this device adds up exactly; 0: any.
+    // Groups of DequantizeLinear around a product with larger ones are left to run as float.
+    int int8_weight_max;
     hone_status (*sync)(hone_error *err, hn_backend *backend);
     void *state;
     // Optional, both or neither: kernels use prepared forms where adopt brings them (a card's memory,

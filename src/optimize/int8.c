@@ -205,6 +205,7 @@ static hn_status replay(hone_error *err, hn_layer_search *s, const json_t *given
 }
 
 // Without VNNI the products' sums saturate at 16 bits: weights of 7 bits never do.
+// One less than what adds up exactly without VNNI (hn_backend.int8_weight_max): seven bits, as other tools write them.
 int hn_int8_weight_max(void) { return hn_cpu_isa() >= HN_ISA_VNNI ? 127 : 63; }
 
 hone_status hn_strategy_int8(hone_error *err, hn_optimizer *o, hn_module **out_module,

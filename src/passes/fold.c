@@ -244,6 +244,23 @@ static hn_status fold_graph(hone_error *err, hn_pass_ctx *ctx, const groups *g, 
     return HONE_OK;
 }
 
+static hone_status float_weights_graph(hone_error *err, hn_pass_ctx *ctx, hn_graph *graph) {
+    for (hn_node *node = graph->first, *next; node; node = next) {
+        next = node->next;
+        if (!hn_pass_is(node, "DequantizeLinear")) continue;
+        const hn_value *out = node->outputs[0];
+        bool constant = out && !out->graph_output_uses && !hn_pass_pinned(ctx, out);
+        for (int i = 0; i < node->input_count; i++)
+            if (node->inputs[i] && !hn_pass_constant(ctx, node->inputs[i])) constant = false;
+        if (constant) HN_TRY(fold_node(err, ctx, node, true));
+    }
+    return HONE_OK;
+}
+
+hone_status hn_pass_float_weights(hone_error *err, hn_pass_ctx *ctx) {
+    return hn_pass_each_graph(err, ctx, float_weights_graph);
+}
+
 hone_status hn_pass_fold(hone_error *err, hn_pass_ctx *ctx) {
     size_t nodes = (size_t)ctx->module->next_node_id + 1;
     size_t values = (size_t)ctx->module->next_value_id + 1;

@@ -71,6 +71,7 @@ static hn_status run_one(hone_error *err, hn_module *module, const hn_pass *pass
         .fold_limit_bytes =
             options->fold_limit_bytes ? options->fold_limit_bytes : HN_FOLD_LIMIT_BYTES,
         .expand_storage = options->expand_storage,
+        .int8_weight_max = options->int8_weight_max,
         .pinned = options->pinned,
         .pinned_count = options->pinned_count,
         .rule = options->rule,

@@ -18,6 +18,7 @@ typedef struct hn_pass_ctx {
     size_t
         fold_limit_bytes; // a folded constant may be larger than what it replaces by this at most
     bool expand_storage;     // weights stored in 16 bits are made float32 once
+    int int8_weight_max;     // of hn_backend; 0: any
     hn_value *const *pinned; // values that must survive by identity (calibration points), or NULL
     int pinned_count;
     void (*rule)(void *user, const char *name, bool fired); // see hn_pass_options
@@ -44,6 +45,7 @@ typedef struct hn_pass_options {
     const char *disable;     // comma-separated names, or NULL
     size_t fold_limit_bytes; // 0: HN_FOLD_LIMIT_BYTES
     bool expand_storage;     // sessions: a Cast of a constant 16-bit float is folded at any size
+    int int8_weight_max;     // of hn_backend; 0: any
     hn_value *const *pinned; // see hn_pass_ctx
     int pinned_count;
     void (*trace)(void *user, const hn_pass *pass, int changes, int64_t ns);

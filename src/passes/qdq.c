@@ -421,6 +421,24 @@ static bool gemm_fits(const hn_node *node) {
 }
 
 // Is this node such a group? Only looks.
+// Does the device add these products up exactly (hn_backend.int8_weight_max)? Signed data is worse off
+// there: libraries shift it to unsigned and halve the weights.
+static bool exact_sums(const hn_pass_ctx *ctx, const group *g, const hn_tensor *w) {
+    int max = ctx->int8_weight_max;
+    if (!max) return true;
+    const hn_tensor *zero = g->w.zero ? hn_pass_constant(ctx, g->w.zero) : NULL;
+    if (g->x.q->type.dtype != HN_U8 || (g->w.zero && !zero)) return false;
+    int64_t count = hn_tensor_count(w), zeros = zero ? hn_tensor_count(zero) : 0, inner = 1;
+    for (int i = g->w.axis + 1; i < w->shape.rank; i++)
+        inner *= w->shape.dims[i];
+    for (int64_t i = 0; i < count; i++) {
+        int64_t v = hn_tensor_get_i64(w, i);
+        if (zeros) v -= hn_tensor_get_i64(zero, zeros > 1 ? i / inner % zeros : 0);
+        if (v < -max || v > max) return false;
+    }
+    return true;
+}
+
 static bool describe(const hn_pass_ctx *ctx, hn_node *node, group *out) {
     group g = {.node = node, .conv = hn_pass_is(node, "Conv")};
     bool gemm = hn_pass_is(node, "Gemm");
@@ -439,6 +457,7 @@ static bool describe(const hn_pass_ctx *ctx, hn_node *node, group *out) {
     int axis = g.conv || g.trans_b ? 0 : 1;
     if (g.w.scales != 1 && (g.w.axis != axis || g.w.scales != weights->shape.dims[axis]))
         return false;
+    if (!exact_sums(ctx, &g, weights)) return false;
     g.bias = base > 2 ? node->inputs[2] : NULL;
     if (g.bias) {
         hn_shape shape;

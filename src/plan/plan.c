@@ -61,7 +61,8 @@ static hn_status run_passes(hone_error *err, const hn_session *session, hn_modul
     hn_pass_options pass_options = {.freeze_overridable = true,
                                     .disable = options->disable_passes,
                                     .fold_limit_bytes = (size_t)1 << 20,
-                                    .expand_storage = true};
+                                    .expand_storage = true,
+                                    .int8_weight_max = options->backend->int8_weight_max};
     HN_TRY(hn_passes_run_list(err, module, k_settle, &pass_options));
     if (!options->backend->device_passes) return HONE_OK;
     return hn_passes_run_list(err, module, options->backend->device_passes, &pass_options);

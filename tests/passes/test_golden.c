@@ -3,6 +3,7 @@
 // Golden tests of passes. tests/passes/*.ir hold cases:
 //
 //   == name: pass,pass [freeze] [pin=value] [near=family] [size=1: free dims are 1, not 2]
+//      [wmax=64: the device's int8_weight_max]
 //   graph "" { ... }          before
 //   --
 //   graph "" { ... }          after, or the word `same`: the passes must leave it alone
@@ -128,6 +129,7 @@ static bool run_passes(const golden *g, hn_module *m) {
     char *passes = strtok_r(copy, " ", &rest);
     for (char *word; (word = strtok_r(NULL, " ", &rest));) {
         if (strcmp(word, "freeze") == 0) options.freeze_overridable = true;
+        if (strncmp(word, "wmax=", 5) == 0) options.int8_weight_max = atoi(word + 5);
         if (strncmp(word, "pin=", 4) == 0)
             pinned[options.pinned_count++] = hn_graph_find(m->main, word + 4);
     }

@@ -27,6 +27,7 @@ static int16_t g_first_row[HN_OP_END + 2];
 static pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
 static cpu_state g_cpu;
 static bool g_ready;
+static hn_backend g_backend; // below
 
 static void index_rows(void) {
     int16_t next = 0;
@@ -85,6 +86,9 @@ hn_status cpu_state_get(hone_error *err, cpu_state **out_cpu) {
         snprintf(g_cpu.device, sizeof g_cpu.device, "%s (%s)", hn_cpu_get()->model,
                  hn_isa_name(g_cpu.isa));
         open_dnnl(&g_cpu);
+        // Below VNNI oneDNN adds pairs of u8 * s8 products in 16 bits, which saturate: 2 * 255 * 64 is the
+        // most that fits.
+        g_backend.int8_weight_max = g_cpu.isa < HN_ISA_VNNI ? 64 : 0;
         index_rows();
         g_ready = true;
     }
@@ -216,7 +220,7 @@ static void cpu_info(hn_backend *backend, hn_backend_info *out_info) {
 static const char *const k_passes[] = {
     "fold", "static_if", "fold", "clean", "pad", "conv_bn", "recognise", "recognise_device",
     "channel_norm", "group_norm", "attention", "qdq_move", "qdq_dynamic", "posts", "posts_norm",
-    "qdq_fuse", "qdq_pool", "add_norm", "lookups", "chains", "device_dce", NULL,
+    "qdq_fuse", "float_weights", "qdq_pool", "add_norm", "lookups", "chains", "device_dce", NULL,
 };
 static hn_backend g_backend = {
     .struct_size = sizeof(hn_backend),
