@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tables of 256 entries: every kernel this CPU has on all values, all tail lengths and places; and that a
+// 8-bit data: rounding of the fast forms where a division's result lies at a half or beside it. Tables of 256 entries: every kernel this CPU has on all values, all tail lengths and places; and that a
 // table made of quantised operators gives, for every 8-bit value, the very integer that they give.
+#include <math.h>
 #include "support/module_run.h"
 #include "support/test.h"
 #include "kernels/cpu/quant.h"
@@ -37,6 +38,39 @@ static void kernels_read_the_table(void **state) {
     if (cpu->isa >= HN_ISA_AVX2) check(hn_k_quant_avx2.lookup);
     if (cpu->isa >= HN_ISA_AVX512) check(hn_k_quant_avx512.lookup);
     if (cpu->avx512_vbmi) check(hn_k_lookup_vbmi);
+}
+
+// Numbers at and around every half of the range, and what no integer holds.
+static void rounding_is_that_of_the_division(void **state) {
+    (void)state;
+    static const float scales[] = {0.037f, 1.0f / 3, 0.0039215689f, 0.1f, 1, 7.3f, 1e-30f, 1e30f, 1e-36f, 1e-42f, 3e38f, 0.02f};
+    static const float odd[] = {NAN, INFINITY, -INFINITY, 3e38f, -3e38f, 0, -0.0f, 1e-45f, 2147483520.0f, -2147483648.0f};
+    static float x[601 * 9 + HN_COUNT_OF(odd)];
+    static uint8_t want[HN_COUNT_OF(x)], got[HN_COUNT_OF(x)];
+    const hn_cpu *cpu = hn_cpu_get();
+    for (size_t s = 0; s < HN_COUNT_OF(scales); s++)
+        for (int form = 0; form < 6; form++) {
+            size_t n = 0;
+            for (int k = -300; k <= 300; k++) {
+                float v = (float)(((double)k + 0.5) * (double)scales[s]);
+                for (int i = 0; i < 4; i++)
+                    v = nextafterf(v, -INFINITY);
+                for (int i = 0; i < 9; i++, v = nextafterf(v, INFINITY))
+                    x[n++] = v;
+            }
+            for (size_t i = 0; i < HN_COUNT_OF(odd); i++)
+                x[n++] = odd[i];
+            bool is_signed = form >= 3;
+            int zero = (int[]){0, 255, 117, -128, 127, 5}[form];
+            hn_k_quant_ref.quantise(x, want, (int64_t)n, scales[s], zero, is_signed);
+            for (int level = 0; level < 2; level++) {
+                if (cpu->isa < (level ? HN_ISA_AVX512 : HN_ISA_AVX2)) continue;
+                (level ? hn_k_quant_avx512 : hn_k_quant_avx2).quantise(x, got, (int64_t)n, scales[s], zero, is_signed);
+                for (size_t i = 0; i < n; i++)
+                    if (got[i] != want[i])
+                        fail_msg("%.9g / %.9g, zero %d: %d, not %d", (double)x[i], (double)scales[s], zero, got[i], want[i]);
+            }
+        }
 }
 
 // The 256 values through the graph as it is and through its table.
@@ -90,6 +124,7 @@ static void tables_are_bit_equal(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(kernels_read_the_table),
+        cmocka_unit_test(rounding_is_that_of_the_division),
         cmocka_unit_test(tables_are_bit_equal),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
