@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Loops whose bound is known by construction, recorded one by one: the test of hone's diagnosis on a real card.
 
-usage: python3 bench/gpu/diagnose_loops.py OUT [--hone PATH] [--seconds S] [--only NAME,...] [--skip-exec]
+usage: python3 bench/gpu/diagnose_loops.py OUT [--hone PATH] [--seconds S] [--only NAME,...] [--parts loops,exec,kernels]
        python3 bench/gpu/diagnose_loops.py --child NAME SECONDS     (one loop, for hone exec)
 
 Writes OUT/<loop>.hrec.gz (10 Hz, nvml+host), OUT/loops.tsv (loop, expected findings), OUT/exec-<loop>.{json,html}
 and OUT/summary.txt: per loop what was found and why; the energy of hone exec beside the card's counter read by
-another library in another process; the slow-down that measuring causes. Needs PyTorch and, for the exec part, nvidia-ml-py.
+another library in another process. Needs PyTorch and, for the exec part, nvidia-ml-py. What measuring slows down: exec_overhead.py.
 
 Expected: the bound ("-" for none), then what must be said beside it; what has a ? may be said.
 """
@@ -451,35 +451,6 @@ def kernel_shares(say):
     forget()
 
 
-def slow_down(hone, say):
-    """Blocks of fixed work in the order A B B A, without and with an exec that reads this card and the host."""
-    import statistics
-    for name, make, turns in (("tiny-adds", tiny_adds, 2500), ("gemm-fp16", gemm(8192, torch.float16), 650)):
-        step = make()
-        def block():
-            t = time.perf_counter()
-            for _ in range(turns):
-                step()
-            sync()
-            return time.perf_counter() - t
-        block()
-        ratios = []
-        for i in range(4):
-            times = {}
-            for side in ("off", "on") if i % 2 == 0 else ("on", "off"):
-                if side == "on":
-                    reader = subprocess.Popen([hone, "exec", "--source", "nvml+host", "--quiet", "--", "sleep", "30"])
-                    time.sleep(0.5)
-                times[side] = block()
-                if side == "on":
-                    reader.terminate()
-                    reader.wait()
-            ratios.append(times["on"] / times["off"])
-        say(f"slow-down by measuring, {name}: median {100 * (statistics.median(ratios) - 1):+.2f} %, all "
-            + " ".join(f"{100 * (r - 1):+.2f}" for r in ratios))
-        forget()
-
-
 def main():
     args = sys.argv[1:]
     if args and args[0] == "--child":
@@ -494,6 +465,7 @@ def main():
     out, hone, seconds = args[0], option("--hone", "build/hone"), float(option("--seconds", "6"))
     only = option("--only", "")
     source = option("--source", "nvml+host")
+    parts = option("--parts", "loops,exec,kernels").split(",")
     os.makedirs(out, exist_ok=True)
     summary = open(os.path.join(out, "summary.txt"), "w")
     def say(text):
@@ -502,7 +474,7 @@ def main():
     right = total = 0
     with open(os.path.join(out, "loops.tsv"), "w") as table:
         for name, expected, make in LOOPS:
-            if only and name not in only.split(","):
+            if "loops" not in parts or (only and name not in only.split(",")):
                 continue
             path = os.path.join(out, name + ".hrec.gz")
             try:
@@ -527,13 +499,14 @@ def main():
                 say(f"FAILED {name}: {type(e).__name__}: {e}"[:400])
                 step = None
                 forget()
-    say(f"{right} of {total} as expected")
-    if "--skip-exec" not in args:
-        for part in (lambda: exec_runs(hone, out, seconds, say), lambda: slow_down(hone, say), lambda: kernel_shares(say)):
-            try:
+    if total:
+        say(f"{right} of {total} as expected")
+    for name, part in (("exec", lambda: exec_runs(hone, out, seconds, say)), ("kernels", lambda: kernel_shares(say))):
+        try:
+            if name in parts:
                 part()
-            except Exception as e:
-                say(f"FAILED: {type(e).__name__}: {e}"[:400])
+        except Exception as e:
+            say(f"FAILED: {type(e).__name__}: {e}"[:400])
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@
 #
 #   bench/gpu/telemetry_cost.sh HONE [SECONDS] [LOAD COMMAND...]
 #
-# SECONDS (60) a figure. LOAD runs beside the measurement and is ended by its pid; by default a matrix product in
+# SECONDS (60) a figure. STATES ("idle load") and SOURCES ("nvml nvml+host") choose. LOAD runs beside the measurement and is ended by its pid; by default a matrix product in
 # PyTorch where that is there, else there is no load.
 set -eu
 hone=$1; seconds=${2:-60}; shift; [ $# -gt 0 ] && shift
@@ -35,7 +35,7 @@ metrics() { sed -n "s/^\\($1[a-z0-9_]*\\){.*/\\1/p" "$folder/page" | sort -u; }
 echo "hone_gpu_*: $(metrics hone_gpu_ | wc -l) metrics of the card, $(metrics hone_host_ | wc -l) of the host are there:"
 metrics hone_gpu_ | tr '\n' ' ' | fold -s -w 110; echo
 
-for state in idle load; do
+for state in ${STATES:-idle load}; do
     if [ $state = load ]; then
         if [ $# -gt 0 ]; then "$@" >/dev/null 2>&1 & load=$!
         elif python3 -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null; then
@@ -49,7 +49,6 @@ while True:
         sleep 10
     fi
     for hz in 10 100; do
-        measure $state nvml $hz
-        measure $state nvml+host $hz
+        for source in ${SOURCES:-nvml nvml+host}; do measure $state "$source" $hz; done
     done
 done

@@ -3,6 +3,7 @@
 #include "base/file.h"
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/text.h"
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -180,6 +181,20 @@ hn_status hn_file_read(hone_error *err, const char *path, size_t max_bytes, char
     data[used] = '\0';
     *out_data = data;
     *out_bytes = used;
+    return HONE_OK;
+}
+
+hn_status hn_file_read_text(hone_error *err, const char *path, size_t max_bytes, char **out_data,
+                            size_t *out_bytes) {
+    char *data;
+    size_t bytes;
+    HN_TRY(hn_file_read(err, path, max_bytes, &data, &bytes));
+    if (!hn_utf8_from_outside(&data, &bytes)) {
+        hn_free(data);
+        HN_FAIL(err, HONE_ERR_NOMEM, "out of memory (reading '%s')", path);
+    }
+    *out_data = data;
+    *out_bytes = bytes;
     return HONE_OK;
 }
 

@@ -38,6 +38,9 @@ bool hn_map_find(const void *data, size_t bytes, hn_map_id *out_id);
 // a NUL that is not counted, and freed with hn_free.
 hn_status hn_file_read(hone_error *err, const char *path, size_t max_bytes, char **out_data,
                        size_t *out_bytes);
+// The same as UTF-8, whatever system wrote it: hn_utf8_from_outside.
+hn_status hn_file_read_text(hone_error *err, const char *path, size_t max_bytes, char **out_data,
+                            size_t *out_bytes);
 
 // Atomic writing: data goes to a temporary name in the same folder; commit does fsync and rename,
 // cancel removes it. Nothing is ever visible under `path` but a complete file. A link is followed:

@@ -4,6 +4,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include "base/alloc.h"
 
 size_t hn_utf8_length(const char *at, size_t left) {
     const unsigned char *t = (const unsigned char *)at;
@@ -24,6 +25,48 @@ size_t hn_utf8_length(const char *at, size_t left) {
 bool hn_utf8_valid(const char *text, size_t length) {
     for (size_t i = 0, n; i < length; i += n)
         if ((n = hn_utf8_length(text + i, length - i)) == 0) return false;
+    return true;
+}
+
+static size_t put_code_point(char *out, uint32_t c) {
+    if (c < 0x80) return out[0] = (char)c, 1;
+    size_t bytes = c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+    for (size_t i = bytes; i-- > 1; c >>= 6) out[i] = (char)(0x80 | (c & 0x3f));
+    out[0] = (char)((0xf00u >> bytes & 0xf0) | c);
+    return bytes;
+}
+
+bool hn_utf8_from_outside(char **data, size_t *bytes) {
+    const unsigned char *in = (const unsigned char *)*data;
+    size_t length = *bytes, used = 0;
+    if (length >= 3 && memcmp(in, "\xef\xbb\xbf", 3) == 0) {
+        memmove(*data, in + 3, length - 3 + 1);
+        *bytes -= 3;
+        return true;
+    }
+    if (length < 2 || !((in[0] == 0xff && in[1] == 0xfe) || (in[0] == 0xfe && in[1] == 0xff))) return true;
+    bool big = in[0] == 0xfe;
+    if (length > SIZE_MAX / 4) return false;
+    char *out = hn_malloc(length / 2 * 3 + 4); // a unit is at most three bytes, a pair of them four
+    if (!out) return false;
+    uint32_t high = 0;
+    for (size_t i = 2; i + 1 < length; i += 2) {
+        uint32_t unit = big ? (uint32_t)in[i] << 8 | in[i + 1] : (uint32_t)in[i + 1] << 8 | in[i];
+        bool low = unit >= 0xdc00 && unit < 0xe000;
+        if (high && !low) used += put_code_point(out + used, 0xfffd);
+        if (unit >= 0xd800 && unit < 0xdc00) {
+            high = unit;
+            continue;
+        }
+        uint32_t c = !low ? unit : high ? 0x10000 + ((high & 0x3ff) << 10 | (unit & 0x3ff)) : 0xfffd;
+        used += put_code_point(out + used, c);
+        high = 0;
+    }
+    if (high || (length & 1)) used += put_code_point(out + used, 0xfffd); // cut off
+    out[used] = '\0';
+    hn_free(*data);
+    *data = out;
+    *bytes = used;
     return true;
 }
 

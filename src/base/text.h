@@ -11,6 +11,10 @@
 // Bytes of the UTF-8 sequence at `at`, of which `left` > 0 bytes may be read; 0 if there is none.
 size_t hn_utf8_length(const char *at, size_t left);
 bool hn_utf8_valid(const char *text, size_t length);
+// Text of another system as UTF-8: what begins with a byte order mark of UTF-16 (PowerShell's `>` writes that) is turned,
+// halves of pairs becoming U+FFFD; one of UTF-8 is dropped. Other text is left as it is: *data is replaced where that is
+// needed (with hn_free; both have a NUL behind them). False: out of memory, nothing has changed.
+bool hn_utf8_from_outside(char **data, size_t *bytes);
 
 typedef enum hn_clean {
     HN_CLEAN_LINE,  // for one line: line ends and tabs are written out too

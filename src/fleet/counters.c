@@ -124,7 +124,7 @@ hn_status hn_counters_parse(hone_error *err, const char *name, hn_slice text, hn
 hn_status hn_counters_read(hone_error *err, const char *path, hn_counters *out_counters) {
     char *data;
     size_t bytes;
-    HN_TRY(hn_file_read(err, path, FILE_BYTES_MAX, &data, &bytes));
+    HN_TRY(hn_file_read_text(err, path, FILE_BYTES_MAX, &data, &bytes));
     hone_status status = hn_counters_parse(err, path, (hn_slice){data, bytes}, out_counters);
     hn_free(data);
     return status;

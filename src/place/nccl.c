@@ -152,10 +152,10 @@ hn_status hn_nccl_read_files(hone_error *err, const char *const *paths, size_t p
     for (size_t i = 0; i < path_count && status == HONE_OK; i++) {
         char *data = NULL;
         size_t bytes = 0;
-        status = hn_file_read(err, paths[i], left, &data, &bytes);
+        status = hn_file_read_text(err, paths[i], left, &data, &bytes);
         if (status != HONE_OK) break;
         inputs[i] = (hn_nccl_input){paths[i], {data, bytes}};
-        left -= bytes;
+        left -= bytes < left ? bytes : left; // what was UTF-16 may have grown
     }
     if (status == HONE_OK) status = hn_nccl_read(err, inputs, path_count, out_report);
     for (size_t i = 0; i < path_count; i++)

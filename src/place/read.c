@@ -44,7 +44,7 @@ hn_status hn_place_machine_parse(hone_error *err, const char *what, hn_slice tex
 hn_status hn_place_machine_read(hone_error *err, const char *path, hn_place_machine *out_machine) {
     char *data;
     size_t bytes;
-    HN_TRY(hn_file_read(err, path, INPUT_BYTES_MAX, &data, &bytes));
+    HN_TRY(hn_file_read_text(err, path, INPUT_BYTES_MAX, &data, &bytes));
     hone_status status = hn_place_machine_parse(err, strcmp(path, "-") == 0 ? "standard input" : path,
                                                 (hn_slice){data, bytes}, out_machine);
     hn_free(data);

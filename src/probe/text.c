@@ -351,7 +351,7 @@ static void text_close(hn_probe *probe) {
 static hone_status text_open(hone_error *err, const char *arg, hn_probe **out_probe) {
     char *data;
     size_t bytes;
-    HN_TRY(hn_file_read(err, arg, HN_TEXT_BYTES_MAX, &data, &bytes));
+    HN_TRY(hn_file_read_text(err, arg, HN_TEXT_BYTES_MAX, &data, &bytes));
     text_probe *self = hn_calloc(1, sizeof *self);
     hone_status status =
         self ? hn_text_parse(err, arg, data, bytes, &self->text) : HN_SET(err, HONE_ERR_NOMEM, "out of memory (text)");

@@ -71,6 +71,7 @@ hn_status hn_measure_joules(hone_error *err, const char *source, hn_measure_fn f
     }
     hn_probe_close(m.probe);
     if (status != HONE_OK) return status;
-    *out_joules = calls ? (watts[1] - watts[0]) * seconds[1] / (double)calls : NAN;
+    double more = watts[1] - watts[0]; // not above rest: lost in what else goes on here
+    *out_joules = calls && more > 0 ? more * seconds[1] / (double)calls : NAN;
     return HONE_OK;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Joules of one call: those of about a second of calls less those of as long a pause, from a probe. Unknown
-// (NAN) where nothing here counts energy.
+// (NAN) where nothing here counts energy, and where the calls drew no more than the pause.
 #ifndef HN_TUNE_JOULES_H
 #define HN_TUNE_JOULES_H
 #include "tune/measure.h"

@@ -41,6 +41,49 @@ static void bytes_that_are_no_utf8(void **state) {
     assert_true(hn_utf8_valid("", 0));
 }
 
+static void from_outside(const char *in, size_t bytes, const char *expected) {
+    char *data = hn_malloc(bytes + 1);
+    memcpy(data, in, bytes);
+    data[bytes] = '\0';
+    size_t length = bytes;
+    assert_true(hn_utf8_from_outside(&data, &length));
+    assert_int_equal(length, strlen(expected));
+    assert_memory_equal(data, expected, length + 1);
+    hn_free(data);
+}
+
+static void text_of_other_systems(void **state) {
+    (void)state;
+#define OUTSIDE(in, expected) from_outside(in, sizeof(in) - 1, expected)
+    OUTSIDE("plain", "plain");
+    OUTSIDE("", "");
+    OUTSIDE("\xef\xbb\xbfGPU", "GPU");
+    OUTSIDE("\xff\xfe", "");
+    OUTSIDE("\xff\xfe<\0?\0\r\0\n\0", "<?\r\n");
+    OUTSIDE("\xfe\xff\0<\0?", "<?");
+    OUTSIDE("\xff\xfe\xe4\0\xac\x20\x3d\xd8\x42\xde", "\xc3\xa4\xe2\x82\xac\xf0\x9f\x99\x82");
+    // Halves of pairs, in every order, and a byte too many.
+    OUTSIDE("\xff\xfe\x3d\xd8" "a\0", "\xef\xbf\xbd" "a");
+    OUTSIDE("\xff\xfe\x42\xde" "a\0", "\xef\xbf\xbd" "a");
+    OUTSIDE("\xff\xfe\x3d\xd8\x3d\xd8\x42\xde", "\xef\xbf\xbd\xf0\x9f\x99\x82");
+    OUTSIDE("\xff\xfe" "a\0\x3d\xd8", "a\xef\xbf\xbd");
+    OUTSIDE("\xff\xfe" "a\0b", "a\xef\xbf\xbd");
+    // Every code point that there is.
+    for (unsigned c = 1; c < 0x110000; c += c < 0x3000 ? 1 : 97) {
+        unsigned char in[6] = {0xff, 0xfe};
+        size_t n = 2;
+        if (c >= 0xd800 && c < 0xe000) continue;
+        unsigned units[2] = {c < 0x10000 ? c : 0xd800 + ((c - 0x10000) >> 10), 0xdc00 + ((c - 0x10000) & 0x3ff)};
+        for (int i = 0; i < (c < 0x10000 ? 1 : 2); i++) in[n++] = units[i] & 0xff, in[n++] = (unsigned char)(units[i] >> 8);
+        char *data = hn_malloc(n + 1);
+        memcpy(data, in, n);
+        data[n] = '\0';
+        assert_true(hn_utf8_from_outside(&data, &n));
+        if (n != (c < 0x80 ? 1u : c < 0x800 ? 2u : c < 0x10000 ? 3u : 4u) || !hn_utf8_valid(data, n)) fail_msg("%x", c);
+        hn_free(data);
+    }
+}
+
 static void nothing_is_cut_in_the_middle(void **state) {
     (void)state;
     static const char k_text[] = "\xe2\x82\xac\x1b\xc3\xa4z";
@@ -70,6 +113,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(steering_is_written_out),
         cmocka_unit_test(bytes_that_are_no_utf8),
+        cmocka_unit_test(text_of_other_systems),
         cmocka_unit_test(nothing_is_cut_in_the_middle),
         cmocka_unit_test(errors_are_one_clean_line),
     };

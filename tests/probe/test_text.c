@@ -268,6 +268,43 @@ static void text_is_a_source(void **state) {
     unlink(path);
 }
 
+// What `nvidia-smi -q -x > file` leaves in PowerShell: UTF-16 with a byte order mark and CR LF; and the same with BOM of UTF-8.
+static void text_of_windows_is_a_source(void **state) {
+    (void)state;
+    static const char k_xml[] = "<?xml version=\"1.0\" ?>\r\n<!DOCTYPE nvidia_smi_log SYSTEM \"nvsmi_device_v12.dtd\">\r\n<nvidia_smi_log>\r\n"
+                                "<driver_version>552.22</driver_version>\r\n<gpu id=\"00000000:01:00.0\">\r\n"
+                                "<product_name>NVIDIA L40S</product_name>\r\n<uuid>GPU-w</uuid>\r\n"
+                                "<fb_memory_usage><total>46068 MiB</total><used>1024 MiB</used></fb_memory_usage>\r\n"
+                                "<utilization><gpu_util>17 %</gpu_util><memory_util>N/A</memory_util></utilization>\r\n"
+                                "<gpu_power_readings><power_draw>81.25 W</power_draw></gpu_power_readings>\r\n"
+                                "</gpu></nvidia_smi_log>\r\n";
+    const char *build = getenv("HONE_BUILD_DIR");
+    char path[512], source[600], wide[2 * sizeof k_xml + 2];
+    snprintf(path, sizeof path, "%s/test-probe-windows.xml", build ? build : "/tmp");
+    snprintf(source, sizeof source, "text:%s", path);
+    for (int big = 0; big < 3; big++) {
+        size_t n = 0;
+        if (big == 2) memcpy(wide, "\xef\xbb\xbf", n = 3);
+        for (const char *c = big == 2 ? "" : "\xff"; *c; c++) wide[n++] = big ? '\xfe' : '\xff', wide[n++] = big ? '\xff' : '\xfe';
+        for (const char *c = k_xml; *c; c++) {
+            if (big == 1) wide[n++] = '\0';
+            wide[n++] = *c;
+            if (big == 0) wide[n++] = '\0';
+        }
+        assert_int_equal(hn_file_write(NULL, path, wide, n), HONE_OK);
+        hone_error err = {0};
+        hn_probe *probe;
+        hn_sample s;
+        if (hn_probe_open(&err, source, &probe) != HONE_OK) fail_msg("%s", err.text);
+        assert_int_equal(hn_probe_sample(NULL, probe, 0, &s), HONE_OK);
+        assert_string_equal(hn_probe_device(probe, 0)->name, "NVIDIA L40S");
+        assert_string_equal(hn_probe_device(probe, 0)->driver, "552.22");
+        assert_true(s.value[HN_M_power_w] == 81.25 && s.value[HN_M_gpu_util] == 17 && !hn_sample_has(&s, HN_M_mem_util));
+        hn_probe_close(probe);
+    }
+    unlink(path);
+}
+
 static void ncu_exports(void **state) {
     (void)state;
     const char *good =
@@ -349,6 +386,7 @@ int main(void) {
         cmocka_unit_test(prom_pages_with_leaked_sentinels),
         cmocka_unit_test(other_texts_are_refused_by_name),
         cmocka_unit_test(text_is_a_source),
+        cmocka_unit_test(text_of_windows_is_a_source),
         cmocka_unit_test(ncu_exports),
         cmocka_unit_test(no_memory_at_any_point),
     };
