@@ -3,13 +3,14 @@
 #include "cli/cli.h"
 #include <signal.h>
 #include <stdio.h>
+#include <unistd.h>
 #include "fleet/exporter.h"
 
 // Pages are fetched every ten seconds or so; listing processes costs more than most readings.
 #define PROCESS_HZ 0.2
 
 typedef struct setup {
-    const char *source, *listen, *counters_file, *hostname, *job_dir;
+    const char *source, *listen, *counters_file, *hostname, *job_dir, *kubelet;
     double hz, window;
     bool once, openmetrics;
     double keep_hours, keep_days;
@@ -19,6 +20,7 @@ typedef struct setup {
     hn_history *history;
     hn_sampler *sampler;
     hn_rollup *rollup;
+    hn_podres *pods;
     hn_page *page;
 } setup;
 
@@ -66,7 +68,10 @@ static hone_status start(hone_error *err, setup *s) {
     HN_TRY(open_history(err, s));
     HN_TRY(hn_sampler_start(err, s->probe, &(hn_sampler_options){.hz = s->hz, .process_hz = PROCESS_HZ, .job_dir = s->job_dir}, &s->sampler));
     if (s->history) HN_TRY(hn_rollup_start(err, s->sampler, s->history, &s->rollup));
-    hn_page_options page = {.sampler = s->sampler, .rollup = s->rollup, .counters = &s->counters,
+    // Asked for, or where a kubelet is: its folder is there before its socket.
+    bool here = !strchr(hn_probe_source(s->probe), ':') && access(HN_PODRES_FOLDER, F_OK) == 0;
+    if (s->kubelet ? strcmp(s->kubelet, "none") != 0 : here) HN_TRY(hn_podres_start(err, s->kubelet, &s->pods));
+    hn_page_options page = {.sampler = s->sampler, .rollup = s->rollup, .pods = s->pods, .counters = &s->counters,
                             .hostname = s->hostname, .version = hn_cli_version(), .window_s = s->window,
                             .over_too = s->once};
     return hn_page_open(err, &page, &s->page);
@@ -74,6 +79,7 @@ static hone_status start(hone_error *err, setup *s) {
 
 static void stop(setup *s) {
     hn_page_close(s->page);
+    hn_podres_stop(s->pods);
     hn_rollup_stop(s->rollup);
     hn_history_close(s->history);
     // Where a driver call does not come back, its probe stays as it is: the process ends anyway.
@@ -83,6 +89,7 @@ static void stop(setup *s) {
 static hone_status print_once(hone_error *err, setup *s) {
     hn_str text = {0};
     hn_sampler_wait(s->sampler, 5000);
+    hn_podres_wait(s->pods);
     hone_status status = hn_page_render(err, s->page, s->openmetrics ? HN_PAGE_OPENMETRICS : HN_PAGE_TEXT, &text);
     if (status == HONE_OK) hn_cli_put(hn_str_get(&text));
     hn_str_free(&text);
@@ -120,6 +127,8 @@ hone_status hn_cmd_exporter(hone_error *err, int argc, char **argv, int *out_exi
         {"hostname", "NAME", HN_OPT_STR, &s.hostname, "label Hostname (NODE_NAME, else this machine's name)"},
         {"hpc_job_mapping_dir", "DIR", HN_OPT_STR, &s.job_dir,
          "a file per card index whose lines are job ids: label hpc_job (else a process's Slurm job)"},
+        {"pod_resources_kubelet_socket", "FILE", HN_OPT_STR, &s.kubelet,
+         "labels container, namespace, pod of cards come from there; none: from processes alone (kubelet.sock in /var/lib/kubelet/pod-resources)"},
         {"keep_hours", "N", HN_OPT_F64, &s.keep_hours, "history: how long rows of a second are kept (24)"},
         {"keep_days", "N", HN_OPT_F64, &s.keep_days, "history: how long rows of a minute are kept (90)"},
         {"history_mib", "N", HN_OPT_I64, &s.max_mib, "history: largest size of the file; the oldest seconds make room (1024)"},

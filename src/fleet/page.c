@@ -29,6 +29,9 @@ typedef struct view {
     bool values;   // they count
     bool repeats; // a further compute instance of the GPU instance before it: dcgm-exporter knows only the latter
     hn_str labels, own; // owned, without braces: of dcgm-exporter's names, and of ours
+    bool given;           // by the kubelet, to `holder` alone
+    hn_podres_item holder;
+    char pod_uid[40];     // of all that runs on it, "" where that differs
 } view;
 
 // A driver error by number; what does not fit any more is in hone_gpu_xid_events_total all the same.
@@ -167,11 +170,13 @@ static void make_labels(hn_page *page, int device) {
             if ((double)page->processes[i].process.gi_id == info->gi_id) page->processes[kept++] = page->processes[i];
         count = kept;
     }
-    const char *pod = shared(page->processes, count, offsetof(hn_job_of_pid, pod_uid));
-    if (*pod) {
-        add_label(out, "namespace", page->processes[0].job.namespace_);
-        add_label(out, "pod", page->processes[0].job.pod);
-        add_label(out, "pod_uid", pod);
+    snprintf(v->pod_uid, sizeof v->pod_uid, "%s", shared(page->processes, count, offsetof(hn_job_of_pid, pod_uid)));
+    v->given = hn_podres_find(page->options.pods, info, card, &v->holder);
+    if (v->given) add_label(out, "container", v->holder.container);
+    if (v->given || v->pod_uid[0]) {
+        add_label(out, "namespace", v->given ? v->holder.namespace_ : page->processes[0].job.namespace_);
+        add_label(out, "pod", v->given ? v->holder.pod : page->processes[0].job.pod);
+        add_label(out, "pod_uid", v->pod_uid);
     }
     hn_sampler_mapped_job(page->options.sampler, holder, mapped, sizeof mapped);
     add_label(out, "hpc_job", mapped[0] ? mapped : shared(page->processes, count, offsetof(hn_job_of_pid, slurm_job)));
@@ -376,8 +381,11 @@ static void process_labels(const hn_page *page, const view *v, const hn_sampler_
                                                       : page->hostname);
     add_label_number(out, "pid", "", (double)p->process.pid);
     add_label(out, "process_name", p->process.name);
-    add_label(out, "namespace", p->job.namespace_);
-    add_label(out, "pod", p->job.pod);
+    // The kubelet knows the names; what a process says of itself may be its own idea of a host name.
+    bool holds = v->given && p->job.pod_uid[0] && strcmp(p->job.pod_uid, v->pod_uid) == 0;
+    add_label(out, "container", holds ? v->holder.container : "");
+    add_label(out, "namespace", holds ? v->holder.namespace_ : p->job.namespace_);
+    add_label(out, "pod", holds ? v->holder.pod : p->job.pod);
     add_label(out, "pod_uid", p->job.pod_uid);
     add_label(out, "container_id", p->job.container_id);
     add_label(out, "hpc_job", p->job.slurm_job);
@@ -437,6 +445,10 @@ static void add_own(hn_page *page, hn_page_format format, hn_str *out) {
     for (size_t i = 0; i < HN_COUNT_OF(k_own); i++) {
         lines l = begin(page, format, out, k_own[i].which);
         put(&l, k_own[i].labels, "", k_own[i].value);
+    }
+    if (page->options.pods) {
+        lines l = begin(page, format, out, FAMILY_kubelet_up);
+        put(&l, &none, "", hn_podres_up(page->options.pods));
     }
     if (!page->options.rollup) return;
     hn_rollup_status history;

@@ -4,11 +4,12 @@
 //
 // What is unknown has no line. Devices that are lost or stale have no values, only hone_gpu_up 0 and their age. A
 // counter of dcgm-exporter does not end in _total, which OpenMetrics demands: there its type is "unknown".
-// Labels of a card are dcgm-exporter's, in its order. A pod or job is a card's label where all that runs on the card
-// belongs to it; else the series of the processes tell.
+// Labels of a card are dcgm-exporter's, in its order. A container is a card's label where the kubelet gave the card to it
+// alone; without a kubelet, a pod or job is where all that runs on the card belongs to it; else the series of the processes tell.
 #ifndef HN_FLEET_PAGE_H
 #define HN_FLEET_PAGE_H
 #include "fleet/counters.h"
+#include "fleet/podres.h"
 #include "fleet/rollup.h"
 
 typedef enum hn_page_format { HN_PAGE_TEXT, HN_PAGE_OPENMETRICS } hn_page_format;
@@ -18,6 +19,7 @@ typedef enum hn_page_format { HN_PAGE_TEXT, HN_PAGE_OPENMETRICS } hn_page_format
 typedef struct hn_page_options {
     hn_sampler *sampler;  // borrowed, as all here
     hn_rollup *rollup;    // NULL = no history
+    hn_podres *pods;      // NULL = the kubelet is not asked
     const hn_counters *counters;
     const char *hostname; // NULL = where a source names one that, else this machine's
     const char *version;
