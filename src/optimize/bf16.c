@@ -95,7 +95,7 @@ static void leave_steep(hn_layer_search *s, const hn_calibration *calibration) {
 static hn_status search(hone_error *err, hn_layer_search *s, hn_layer_try *out) {
     hn_optimizer *o = s->o;
     hn_calibration calibration = {0};
-    HN_TRY(hn_calibrate(err, &o->gate, s->base, hn_samples_for(o, CALIBRATION_ROWS),
+    HN_TRY(hn_calibrate(err, &o->gate, s->base, hn_samples_for(o, CALIBRATION_ROWS, 0),
                         o->options->progress, o->options->user, &calibration));
     leave_steep(s, &calibration);
     hn_calibration_free(&calibration);
@@ -133,11 +133,13 @@ hone_status hn_strategy_bf16(hone_error *err, hn_optimizer *o, hn_module **out_m
         *out_module = best.module;
         best.module = NULL;
         snprintf(why, why_size, "%d of %d layers in bf16", hn_layers_count(&s), all);
+        hn_layers_say(&s, why, why_size);
     } else if (status == HONE_OK) {
         snprintf(why, why_size, "%s",
                  !all       ? "no Conv, Gemm or MatMul with constant float32 weights is left"
                  : !s.nodes ? "no layer is faster in bf16 at a magnitude that allows it"
-                            : "no set of layers stays inside the accuracy budget");
+                            : "");
+        if (all && s.nodes) hn_layers_say_none(&s, why, why_size);
     }
     hn_layers_try_free(&best);
     hn_layers_close(&s);

@@ -23,16 +23,48 @@ static int by_name(const void *a, const void *b) {
     return strcmp(((const name_row *)a)->name, ((const name_row *)b)->name);
 }
 
-static void see_extent(hn_range *range, const float *data, int64_t count) {
-    float low = range->seen ? range->low : INFINITY, high = range->seen ? range->high : -INFINITY;
+// Elements taken together: as many independent lanes as a compiler makes vectors of.
+#define LANES 32
+
+static int64_t block_extent(const float *data, int64_t count, float *low, float *high) {
     int64_t not_finite = 0;
     for (int64_t i = 0; i < count; i++) {
         if (!isfinite(data[i])) {
             not_finite++;
             continue;
         }
-        low = data[i] < low ? data[i] : low;
-        high = data[i] > high ? data[i] : high;
+        *low = data[i] < *low ? data[i] : *low;
+        *high = data[i] > *high ? data[i] : *high;
+    }
+    return not_finite;
+}
+
+static void see_extent(hn_range *range, const float *data, int64_t count) {
+    float low = range->seen ? range->low : INFINITY, high = range->seen ? range->high : -INFINITY;
+    float lows[LANES], highs[LANES];
+    int64_t not_finite = 0, whole = count - count % LANES;
+    for (int k = 0; k < LANES; k++) {
+        lows[k] = low;
+        highs[k] = high;
+    }
+    for (int64_t i = 0; i < whole; i += LANES) {
+        const float *at = data + i;
+        int odd = 0;
+        for (int k = 0; k < LANES; k++)
+            odd |= !(at[k] - at[k] == 0); // NaN and infinities only
+        if (odd) {
+            not_finite += block_extent(at, LANES, &low, &high);
+            continue;
+        }
+        for (int k = 0; k < LANES; k++) {
+            lows[k] = at[k] < lows[k] ? at[k] : lows[k];
+            highs[k] = at[k] > highs[k] ? at[k] : highs[k];
+        }
+    }
+    not_finite += block_extent(data + whole, count - whole, &low, &high);
+    for (int k = 0; k < LANES; k++) {
+        low = lows[k] < low ? lows[k] : low;
+        high = highs[k] > high ? highs[k] : high;
     }
     range->count += count;
     range->not_finite += not_finite;
@@ -46,12 +78,19 @@ static hn_status see_bins(hone_error *err, hn_range *range, const float *data, i
     if (!range->seen || range->high <= range->low) return HONE_OK;
     if (!range->bins) range->bins = hn_calloc(HN_HISTOGRAM_BINS, sizeof *range->bins);
     if (!range->bins) HN_NOMEM(err, "calibrating");
-    float scale = HN_HISTOGRAM_BINS / (range->high - range->low);
-    for (int64_t i = 0; i < count; i++) {
-        if (!(data[i] >= range->low && data[i] <= range->high)) continue;
-        int bin = (int)((data[i] - range->low) * scale);
-        bin = bin < 0 ? 0 : bin >= HN_HISTOGRAM_BINS ? HN_HISTOGRAM_BINS - 1 : bin;
-        if (range->bins[bin] < UINT32_MAX) range->bins[bin]++;
+    float low = range->low, high = range->high, scale = HN_HISTOGRAM_BINS / (high - low);
+    int bins[LANES];
+    for (int64_t i = 0; i < count; i += LANES) {
+        const float *at = data + i;
+        int n = count - i < LANES ? (int)(count - i) : LANES;
+        for (int k = 0; k < n; k++) {
+            bool in = at[k] >= low && at[k] <= high; // not NaN
+            int bin = (int)((in ? at[k] - low : 0) * scale);
+            bin = bin < 0 ? 0 : bin >= HN_HISTOGRAM_BINS ? HN_HISTOGRAM_BINS - 1 : bin;
+            bins[k] = in ? bin : -1;
+        }
+        for (int k = 0; k < n; k++)
+            if (bins[k] >= 0 && range->bins[bins[k]] < UINT32_MAX) range->bins[bins[k]]++;
     }
     return HONE_OK;
 }

@@ -163,11 +163,13 @@ hone_status hn_strategy_int8_dynamic(hone_error *err, hn_optimizer *o, hn_module
         best.module = NULL;
         snprintf(why, why_size, "%d of %d layers in int8 by the range of each call%s",
                  hn_layers_count(&s), all, weight_max < 127 ? ", 7-bit weights" : "");
+        hn_layers_say(&s, why, why_size);
     } else if (status == HONE_OK) {
         snprintf(why, why_size, "%s",
                  !all       ? "no Gemm or MatMul with constant float32 weights is left"
                  : !s.nodes ? "no layer is faster in int8 by the range of each call"
-                            : "no set of layers stays inside the accuracy budget");
+                            : "");
+        if (all && s.nodes) hn_layers_say_none(&s, why, why_size);
     }
     hn_layers_try_free(&best);
     hn_layers_close(&s);

@@ -128,11 +128,13 @@ hone_status hn_strategy_fp16(hone_error *err, hn_optimizer *o, hn_module **out_m
         best.module = NULL;
         snprintf(why, why_size, "weights of %d of %d layers as float16, %lld weights become 0",
                  hn_layers_count(&s), all, (long long)flushed);
+        hn_layers_say(&s, why, why_size);
     } else if (status == HONE_OK) {
         snprintf(why, why_size, "%s",
                  !all       ? "no layer has 256 float32 weights or more"
                  : !s.nodes ? "no layer's weights fit float16"
-                            : "no set of layers stays inside the accuracy budget");
+                            : "");
+        if (all && s.nodes) hn_layers_say_none(&s, why, why_size);
     }
     hn_layers_try_free(&best);
     hn_layers_close(&s);

@@ -7,12 +7,18 @@
 // Rows of data (samples times batch): ranges stop moving long before, time does not.
 #define CALIBRATION_ROWS 512
 #define CHOICE_ROWS      512 // for choosing among methods
+#define CHOICE_ELEMENTS  (1 << 21)
+
+static int64_t choice_samples(const hn_layer_search *s) {
+    return hn_samples_for(s->o, CHOICE_ROWS, CHOICE_ELEMENTS);
+}
 
 typedef struct int8_state {
     hn_calibration calibration;
     hn_clip_method method;
     bool between; // also what lies between the layers, in hn_quantize_plan
     int weight_max;
+    hn_quantize_plan plan; // of the layers that are in, for their twins
 } int8_state;
 
 static hn_status plan_of(hone_error *err, hn_layer_search *s, const bool *node_in,
@@ -44,6 +50,19 @@ static hone_status make(hone_error *err, hn_layer_search *s, const bool *node_in
     return status;
 }
 
+static hone_status twin(hone_error *err, hn_layer_search *s, hn_node *node, hn_value **out) {
+    return hn_quantize_twin(err, &((int8_state *)s->self)->plan, node, out);
+}
+
+// How much each layer is off at its own output, whatever becomes of it.
+static hn_status own_errors(hone_error *err, hn_layer_search *s) {
+    int8_state *i = s->self;
+    HN_TRY(plan_of(err, s, s->node_in, &i->plan));
+    hone_status status = hn_layers_own_errors(err, s);
+    hn_quantize_plan_free(&i->plan);
+    return status;
+}
+
 static bool better(const hn_accuracy *a, const hn_accuracy *b) {
     if (a->nan != b->nan) return a->nan < b->nan;
     return a->cosine > b->cosine;
@@ -56,7 +75,7 @@ static hn_status best_method(hone_error *err, hn_layer_search *s, hn_layer_try *
     for (hn_clip_method m = 0; m < HN_CLIP_END; m++) {
         hn_layer_try t;
         i->method = m;
-        hone_status status = hn_layers_try(err, s, s->node_in, hn_samples_for(s->o, CHOICE_ROWS), &t);
+        hone_status status = hn_layers_try(err, s, s->node_in, choice_samples(s), &t);
         if (status != HONE_OK) {
             hn_layers_try_free(&best);
             return status;
@@ -75,19 +94,30 @@ static hn_status best_method(hone_error *err, hn_layer_search *s, hn_layer_try *
     return HONE_OK;
 }
 
+static bool for_time(const hn_layer_search *s) {
+    hn_objective objective = s->o->options->objective;
+    return objective != HN_OBJECTIVE_MEMORY && objective != HN_OBJECTIVE_SIZE;
+}
+
 // ---- by time ------------------------------------------------------------------------------------
+// Is b not slower than a?
+static hn_status compare(hone_error *err, hn_layer_search *s, const hn_module *a, const hn_module *b, bool *out) {
+    hn_gate *gate = &s->o->gate;
+    hn_session *first = NULL, *second = NULL;
+    hn_pair pair = {0};
+    hone_status status = hn_gate_session(err, gate, a, &first);
+    if (status == HONE_OK) status = hn_gate_session(err, gate, b, &second);
+    if (status == HONE_OK) status = hn_gate_pair(err, gate, first, second, &pair);
+    hn_session_free(first);
+    hn_session_free(second);
+    *out = status == HONE_OK && pair.speedup >= 1;
+    return status;
+}
+
 // Takes the other candidate where it is not slower; it is freed otherwise.
 static hn_status take_faster(hone_error *err, hn_layer_search *s, hn_layer_try *best, hn_layer_try *other,
                              bool *out_taken) {
-    const hn_gate *gate = &s->o->gate;
-    hn_session *a = NULL, *b = NULL;
-    hn_pair pair = {0};
-    hone_status status = hn_gate_session(err, gate, best->module, &a);
-    if (status == HONE_OK) status = hn_gate_session(err, gate, other->module, &b);
-    if (status == HONE_OK) status = hn_gate_pair(err, &s->o->gate, a, b, &pair);
-    hn_session_free(a);
-    hn_session_free(b);
-    *out_taken = status == HONE_OK && pair.speedup >= 1;
+    hone_status status = compare(err, s, best->module, other->module, out_taken);
     if (*out_taken) {
         hn_layers_try_free(best);
         *best = *other;
@@ -109,7 +139,7 @@ static hn_status leave_slow(hone_error *err, hn_layer_search *s, hn_layer_try *b
     int left = hn_layers_count(s);
     if (status == HONE_OK && left && left < all) {
         hn_layer_try fast = {0};
-        status = hn_layers_try(err, s, s->node_in, hn_samples_for(s->o, CHOICE_ROWS), &fast);
+        status = hn_layers_try(err, s, s->node_in, choice_samples(s), &fast);
         if (status == HONE_OK) status = take_faster(err, s, best, &fast, &taken);
     }
     for (uint32_t id = 0; !taken && id < s->base->next_node_id; id++) {
@@ -121,19 +151,19 @@ static hn_status leave_slow(hone_error *err, hn_layer_search *s, hn_layer_try *b
     return status;
 }
 
-// The same question for sums and activations between the layers.
-static hn_status try_between(hone_error *err, hn_layer_search *s, hn_layer_try *best) {
+// The same question for sums and activations between the layers, with all layers: whether few layers hand
+// integers on does not matter. *best stays what it is where that is faster, the other one is then in *out_plain.
+static hn_status try_between(hone_error *err, hn_layer_search *s, hn_layer_try *best, hn_layer_try *out_plain) {
     int8_state *i = s->self;
-    hn_layer_try other = {0};
+    hn_layer_try other = {0}, plain = *best;
     bool taken = false;
-    hn_objective objective = s->o->options->objective;
-    if (objective == HN_OBJECTIVE_MEMORY || objective == HN_OBJECTIVE_SIZE) return HONE_OK;
     i->between = true;
-    hone_status status = hn_layers_try(err, s, s->node_in, hn_samples_for(s->o, CHOICE_ROWS), &other);
-    if (status == HONE_OK && other.accuracy.nan == 0 && hn_layers_fit(s, &other.accuracy))
-        status = take_faster(err, s, best, &other, &taken);
-    else hn_layers_try_free(&other);
+    hone_status status = hn_layers_try(err, s, s->node_in, choice_samples(s), &other);
+    if (status == HONE_OK && other.accuracy.nan == 0) status = compare(err, s, best->module, other.module, &taken);
     i->between = taken;
+    if (!taken) hn_layers_try_free(&other);
+    else *best = other;
+    if (taken) *out_plain = plain;
     return status;
 }
 
@@ -162,15 +192,44 @@ static void explain(hn_layer_search *s) {
     }
 }
 
-static hn_status search(hone_error *err, hn_layer_search *s, hn_layer_try *out, json_t **decision) {
+// Fewer layers until the budget holds. Integers between the layers disturb more than the layers alone: where
+// all layers without them fit, the faster of the two is taken; where nothing fits with them, it is tried without.
+static hn_status shrink(hone_error *err, hn_layer_search *s, hn_layer_try *best, hn_layer_try *plain) {
+    int8_state *i = s->self;
+    HN_TRY(hn_layers_shrink(err, s, best));
+    if (!i->between) return HONE_OK;
+    bool taken = !best->module, fits = plain->module && hn_layers_fit(s, &plain->accuracy);
+    if (fits && best->module) HN_TRY(take_faster(err, s, best, plain, &taken));
+    else if (fits) *best = *plain, *plain = (hn_layer_try){0};
+    if (!taken) return HONE_OK;
+    i->between = false;
+    s->nodes = 0;
+    for (uint32_t id = 0; id < s->base->next_node_id; id++) {
+        s->node_in[id] = s->capable[id];
+        s->why[id][0] = '\0';
+        s->nodes += s->capable[id];
+    }
+    return best->module ? HONE_OK : hn_layers_shrink(err, s, best);
+}
+
+static hn_status search_layers(hone_error *err, hn_layer_search *s, hn_layer_try *out, hn_layer_try *plain) {
     int8_state *i = s->self;
     hn_optimizer *o = s->o;
-    HN_TRY(hn_calibrate(err, &o->gate, s->base, hn_samples_for(o, CALIBRATION_ROWS),
+    HN_TRY(hn_calibrate(err, &o->gate, s->base, hn_samples_for(o, CALIBRATION_ROWS, 0),
                         o->options->progress, o->options->user, &i->calibration));
     HN_TRY(best_method(err, s, out));
+    HN_TRY(own_errors(err, s));
+    if (for_time(s)) HN_TRY(try_between(err, s, out, plain));
     HN_TRY(leave_slow(err, s, out));
-    HN_TRY(try_between(err, s, out));
-    if (!hn_layers_fit(s, &out->accuracy)) HN_TRY(hn_layers_shrink(err, s, out));
+    return hn_layers_fit(s, &out->accuracy) ? HONE_OK : shrink(err, s, out, plain);
+}
+
+static hn_status search(hone_error *err, hn_layer_search *s, hn_layer_try *out, json_t **decision) {
+    int8_state *i = s->self;
+    hn_layer_try plain = {0};
+    hone_status status = search_layers(err, s, out, &plain);
+    hn_layers_try_free(&plain);
+    if (status != HONE_OK) return status;
     hn_quantize_plan plan = {0};
     if (!out->module) {
         explain(s);
@@ -216,6 +275,7 @@ hone_status hn_strategy_int8(hone_error *err, hn_optimizer *o, hn_module **out_m
     HN_TRY(hn_layers_open(err, o, "int8", hn_quantize_capable, &s));
     s.self = &state;
     s.make = make;
+    s.twin = twin;
     const json_t *given = hn_replay_of(o, "int8");
     int all = s.nodes;
     hone_status status = HONE_OK;
@@ -227,10 +287,12 @@ hone_status hn_strategy_int8(hone_error *err, hn_optimizer *o, hn_module **out_m
         best.module = NULL;
         snprintf(why, why_size, "%d of %d layers%s in int8, %s ranges%s", hn_layers_count(&s), all,
                  state.between ? " and what lies between" : "", hn_clip_name(state.method), state.weight_max < 127 ? ", 7-bit weights" : "");
+        hn_layers_say(&s, why, why_size);
     } else if (status == HONE_OK) {
         snprintf(why, why_size, "%s",
-                 all ? "no set of layers stays inside the accuracy budget"
+                 all ? ""
                      : "no Conv, Gemm or MatMul with constant float32 weights");
+        if (all && s.nodes) hn_layers_say_none(&s, why, why_size);
     }
     hn_layers_try_free(&best);
     hn_calibration_free(&state.calibration);

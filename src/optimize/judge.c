@@ -16,8 +16,6 @@ static const hn_strategy k_strategies[] = {
 // Whatever is optimised, memory and file may not grow beyond this.
 #define MAX_GROWTH       1.25
 #define MAX_GROWTH_BYTES (INT64_C(1) << 20)
-// Where memory or size is what counts, this much time may be paid for it.
-#define MAX_SLOWDOWN 1.10
 
 const hn_strategy *hn_strategies(size_t *out_count) {
     *out_count = HN_COUNT_OF(k_strategies);
@@ -140,7 +138,7 @@ static bool helps_time(const hn_strategy *strategy, hn_verdict *v, hn_objective 
                  objective == HN_OBJECTIVE_THROUGHPUT ? "%s the rows a second" : "%s faster", more);
         return true;
     }
-    bool not_slower = v->speedup_ci[0] >= 1 / MARGIN;
+    bool not_slower = v->speedup_ci[0] >= 1 / MARGIN && v->speedup >= 0.995;
     if (objective == HN_OBJECTIVE_LATENCY && !strategy->lossy && not_slower &&
         v->start_ci[0] >= MARGIN) {
         snprintf(v->reason, sizeof v->reason, "starts %.2fx faster [%.2f, %.2f], latency %s",
@@ -161,9 +159,9 @@ static bool helps_ratio(hn_verdict *v, double ratio, const char *what) {
         snprintf(v->reason, sizeof v->reason, "%s %.2fx of before: no gain that clears 2 %%", what, ratio);
         return false;
     }
-    if (v->speedup_ci[0] < 1 / MAX_SLOWDOWN) {
+    if (v->speedup_ci[0] < 1 / HN_MAX_SLOWDOWN) {
         snprintf(v->reason, sizeof v->reason, "%s %.2fx of before, but %.3fx [%.3f, %.3f] as fast: below 1/%.2f",
-                 what, ratio, v->speedup, v->speedup_ci[0], v->speedup_ci[1], MAX_SLOWDOWN);
+                 what, ratio, v->speedup, v->speedup_ci[0], v->speedup_ci[1], HN_MAX_SLOWDOWN);
         return false;
     }
     snprintf(v->reason, sizeof v->reason, "%s %.2fx of before, %.3fx [%.3f, %.3f] as fast", what, ratio,
@@ -247,12 +245,26 @@ static hn_status judge(hone_error *err, hn_optimizer *o, const hn_strategy *stra
     return HONE_OK;
 }
 
-static void adopt(hn_optimizer *o, hn_module *module, hn_session *session, const hn_accuracy *accuracy) {
+static void adopt(hn_optimizer *o, hn_module *module, hn_session *session, hn_verdict *v, size_t layers) {
     hn_session_free(o->current_session);
-    hn_module_free(o->current);
+    o->kept[o->kept_count++] = (hn_kept){o->current, o->current_accuracy, v, layers};
     o->current = module;
     o->current_session = session;
-    o->current_accuracy = *accuracy;
+    o->current_accuracy = v->accuracy;
+}
+
+hn_verdict *hn_optimizer_withdraw(hn_optimizer *o) {
+    hn_kept *last = &o->kept[--o->kept_count];
+    hn_session_free(o->current_session); // it reads the module
+    hn_module_free(o->current);
+    o->current_session = NULL;
+    o->current = last->before;
+    o->current_accuracy = last->accuracy;
+    o->result->layers.count = last->layers;
+    o->result->withdrawn++;
+    json_array_remove(o->decisions, json_array_size(o->decisions) - 1);
+    last->verdict->kept = false;
+    return last->verdict;
 }
 
 static void force(const hn_optimizer *o, const hn_strategy *strategy, hn_verdict *v) {
@@ -274,7 +286,7 @@ static hn_status decide(hone_error *err, hn_optimizer *o, const hn_strategy *str
     }
     HN_TRY(judge(err, o, strategy, candidate, session, v));
     force(o, strategy, v);
-    if (*why && v->kept) {
+    if (*why) { // also of a refusal: what was tried
         size_t length = strlen(v->reason);
         snprintf(v->reason + length, sizeof v->reason - length, "; %s", why);
     }
@@ -323,7 +335,7 @@ static hn_status try_strategy(hone_error *err, hn_optimizer *o, const hn_strateg
     if (status == HONE_OK && keep) {
         json_array_append_new(
             o->decisions, json_pack("{s:s,s:O}", "strategy", strategy->name, "decision", decision));
-        adopt(o, candidate, session, &v->accuracy);
+        adopt(o, candidate, session, v, layers_before);
     } else {
         hn_session_free(session);
         hn_module_free(candidate);
@@ -353,26 +365,28 @@ static bool skipped(const hn_optimizer *o, const hn_strategy *strategy, hn_verdi
     return v->reason[0] != '\0';
 }
 
-hn_status hn_optimizer_try_all(hone_error *err, hn_optimizer *o) {
-    for (size_t i = 0; i < HN_COUNT_OF(k_strategies); i++) {
-        const hn_strategy *strategy = &k_strategies[i];
-        hn_verdict *v = &o->result->verdicts[o->result->verdict_count];
-        if (!is_listed(o, strategy->name)) continue;
-        *v = (hn_verdict){.name = strategy->name,
-                          .optimises = strategy->optimises,
-                          .speedup = NAN,
-                          .start_speedup = NAN,
-                          .memory_ratio = NAN,
-                          .size_ratio = NAN,
-                          .energy_ratio = NAN};
-        v->accuracy.agreement = v->accuracy.metric = NAN;
-        v->was_kept = o->recheck &&
-                      json_is_true(json_object_get(hn_replay_item(o, strategy->name), "kept"));
-        o->result->verdict_count++;
-        hn_optimizer_progress(o, strategy->name, (double)i / HN_COUNT_OF(k_strategies));
-        if (skipped(o, strategy, v)) continue;
-        HN_TRY(try_strategy(err, o, strategy, v));
-        o->result->changed += v->verdict_changed;
-    }
+static hn_status try_row(hone_error *err, hn_optimizer *o, const hn_strategy *strategy, double share) {
+    hn_verdict *v = &o->result->verdicts[o->result->verdict_count];
+    *v = (hn_verdict){.name = strategy->name,
+                      .optimises = strategy->optimises,
+                      .speedup = NAN,
+                      .start_speedup = NAN,
+                      .memory_ratio = NAN,
+                      .size_ratio = NAN,
+                      .energy_ratio = NAN};
+    v->accuracy.agreement = v->accuracy.metric = NAN;
+    v->was_kept = o->recheck && json_is_true(json_object_get(hn_replay_item(o, strategy->name), "kept"));
+    o->result->verdict_count++;
+    hn_optimizer_progress(o, strategy->name, share);
+    if (skipped(o, strategy, v)) return HONE_OK;
+    HN_TRY(try_strategy(err, o, strategy, v));
+    o->result->changed += v->verdict_changed;
     return HONE_OK;
+}
+
+hn_status hn_optimizer_try_all(hone_error *err, hn_optimizer *o) {
+    for (size_t i = 0; i < HN_COUNT_OF(k_strategies); i++)
+        if (is_listed(o, k_strategies[i].name))
+            HN_TRY(try_row(err, o, &k_strategies[i], (double)i / HN_COUNT_OF(k_strategies)));
+    return o->options->extra ? try_row(err, o, o->options->extra, 1) : HONE_OK;
 }

@@ -1,19 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // The search that all strategies of precision share: which layers may be in the lower precision.
 //
-// All of them first. Where that leaves the budget on the calibration half, each layer's own
-// disturbance of the outputs is measured and the fewest layers, the most disturbing first, go back to
-// float: found by bisection. A layer that is not finite alone is the first to go.
+// All of them first. Where that leaves the budget on the calibration half, layers are ordered by how much they
+// disturb the outputs (rank.c) and the fewest layers, the most disturbing first, go back to float: found by
+// bisection, on a part of the half where that is large, and confirmed on all of it. A layer that is not finite
+// alone is the first to go.
 #include "optimize/optimize_int.h"
 #include <math.h>
 #include <stdlib.h>
 
-#define LAYER_ROWS 64 // for measuring layers one by one
-
-int64_t hn_samples_for(const hn_optimizer *o, int64_t rows) {
-    int64_t batch = o->gate.dataset ? hn_dataset_batch(o->gate.dataset) : 1;
-    return hn_max_i64(4, rows / hn_max_i64(1, batch));
-}
+#define PROBE_ROWS     512 // for the bisection
+#define PROBE_ELEMENTS (1 << 22)
 
 hn_status hn_layers_open(hone_error *err, hn_optimizer *o, const char *precision,
                          bool (*capable)(const hn_node *), hn_layer_search *out) {
@@ -25,13 +22,15 @@ hn_status hn_layers_open(hone_error *err, hn_optimizer *o, const char *precision
     s.node_in = hn_calloc(count, sizeof *s.node_in);
     s.capable = hn_calloc(count, sizeof *s.capable);
     s.error = hn_calloc(count, sizeof *s.error);
+    s.own = hn_calloc(count, sizeof *s.own);
+    s.together = hn_calloc(count, sizeof *s.together);
     s.why = hn_calloc(count, sizeof *s.why);
-    if (!s.node_in || !s.capable || !s.error || !s.why) {
+    if (!s.node_in || !s.capable || !s.error || !s.own || !s.together || !s.why) {
         hn_layers_close(&s);
         HN_NOMEM(err, "choosing layers");
     }
     for (hn_node *node = s.base->main->first; node; node = node->next) {
-        s.error[node->id] = NAN;
+        s.error[node->id] = s.own[node->id] = NAN;
         s.node_in[node->id] = s.capable[node->id] = capable(node);
         s.nodes += s.node_in[node->id];
     }
@@ -44,6 +43,8 @@ void hn_layers_close(hn_layer_search *s) {
     hn_free(s->node_in);
     hn_free(s->capable);
     hn_free(s->error);
+    hn_free(s->own);
+    hn_free(s->together);
     hn_free(s->why);
     *s = (hn_layer_search){0};
 }
@@ -83,95 +84,108 @@ bool hn_layers_fit(const hn_layer_search *s, const hn_accuracy *a) {
                            sizeof why);
 }
 
-// How much each layer alone disturbs the outputs.
-static hn_status measure_layers(hone_error *err, hn_layer_search *s) {
-    bool *alone = hn_calloc((size_t)s->base->next_node_id + 1, sizeof *alone);
-    if (!alone) HN_NOMEM(err, "measuring layers");
-    char what[64];
-    snprintf(what, sizeof what, "%s: measuring layers", s->precision);
-    hone_status status = HONE_OK;
-    int done = 0;
-    for (hn_node *node = s->base->main->first; node && status == HONE_OK; node = node->next) {
-        if (!s->node_in[node->id]) continue;
-        if (hn_optimizer_late(s->o)) {
-            status = HN_SET(err, HONE_ERR_UNSUPPORTED,
-                            "the time limit ended the measurement of layers (%d of %d)", done,
-                            s->nodes);
-            break;
-        }
-        hn_layer_try t;
-        alone[node->id] = true;
-        status = hn_layers_try(err, s, alone, hn_samples_for(s->o, LAYER_ROWS), &t);
-        alone[node->id] = false;
-        if (status != HONE_OK) break;
-        s->error[node->id] = t.accuracy.nan ? INFINITY : 1 - t.accuracy.cosine;
-        hn_layers_try_free(&t);
-        hn_optimizer_progress(s->o, what, (double)++done / s->nodes);
-    }
-    hn_free(alone);
-    return status;
-}
-
-typedef struct ranked {
-    double error;
-    uint32_t node;
-} ranked;
-
-static int by_error(const void *a, const void *b) {
-    const ranked *x = a, *y = b;
-    if (x->error != y->error) return x->error < y->error ? 1 : -1;
-    return x->node < y->node ? -1 : 1;
-}
-
-static void say_why(hn_layer_search *s, const ranked *order, int drop) {
+static void say_why(hn_layer_search *s, const hn_ranked *order, int drop) {
     for (int i = 0; i < drop; i++) {
-        char *why = s->why[order[i].node];
-        if (isinf(order[i].error))
-            snprintf(why, sizeof s->why[0], "makes NaN where the model has none");
-        else
-            snprintf(why, sizeof s->why[0],
-                     "disturbs the outputs by %.2g alone (1 - cosine), place %d of %d", order[i].error,
+        const hn_ranked *l = &order[i];
+        char *why = s->why[l->node];
+        size_t size = sizeof s->why[0];
+        if (isinf(l->error) && l->together == 1)
+            snprintf(why, size, "makes NaN where the model has none");
+        else if (l->together == 1)
+            snprintf(why, size, "disturbs the outputs by %.2g alone (1 - cosine), place %d of %d", l->error,
                      i + 1, s->nodes);
+        else if (l->together > 1 && !isnan(l->own))
+            snprintf(why, size, "one of %d layers that disturb the outputs by %.2g together (1 - cosine), its own "
+                     "output by %.2g; place %d of %d", l->together, l->error, l->own, i + 1, s->nodes);
+        else if (l->together > 1)
+            snprintf(why, size, "one of %d layers that disturb the outputs by %.2g together (1 - cosine); "
+                     "place %d of %d", l->together, l->error, i + 1, s->nodes);
+        else
+            snprintf(why, size, "its own output is disturbed by %.2g, place %d of %d; the time limit left no "
+                     "more to measure", l->own, i + 1, s->nodes);
     }
+}
+
+static void drop_first(hn_layer_search *s, const hn_ranked *order, int count, int drop) {
+    for (int i = 0; i < count; i++)
+        s->node_in[order[i].node] = i >= drop;
+}
+
+// Does it fit with the first `drop` layers float? Then it becomes *best.
+static hn_status probe(hone_error *err, hn_layer_search *s, const hn_ranked *order, int count, int drop,
+                       int64_t limit, hn_layer_try *best, bool *out_fits) {
+    hn_layer_try t = {0};
+    drop_first(s, order, count, drop);
+    HN_TRY(hn_layers_try(err, s, s->node_in, limit, &t));
+    s->runs++;
+    s->last = t.accuracy;
+    s->last_low = count - drop;
+    *out_fits = hn_layers_fit(s, &t.accuracy);
+    if (*out_fits) {
+        hn_layers_try_free(best);
+        *best = t;
+    } else {
+        hn_layers_try_free(&t);
+    }
+    return HONE_OK;
 }
 
 hn_status hn_layers_shrink(hone_error *err, hn_layer_search *s, hn_layer_try *best) {
     hn_layers_try_free(best);
-    HN_TRY(measure_layers(err, s));
-    ranked *order = hn_malloc(((size_t)s->nodes + 1) * sizeof *order);
+    hn_ranked *order = hn_malloc(((size_t)s->nodes + 1) * sizeof *order);
     if (!order) HN_NOMEM(err, "choosing layers");
     int count = 0, chosen = 0;
-    for (uint32_t id = 0; id < s->base->next_node_id; id++)
-        if (s->node_in[id]) order[count++] = (ranked){s->error[id], id};
-    qsort(order, (size_t)count, sizeof *order, by_error);
-    hone_status status = HONE_OK;
+    int64_t all = hn_gate_samples(&s->o->gate, HN_SPLIT_CALIBRATE);
+    int64_t limit = hn_min_i64(all, hn_samples_for(s->o, PROBE_ROWS, PROBE_ELEMENTS));
+    bool fits;
+    hone_status status = hn_layers_rank(err, s, order, &count);
     for (int low = 1, high = count - 1; low <= high && status == HONE_OK;) {
         int drop = (low + high) / 2;
-        hn_layer_try t = {0};
-        for (int i = 0; i < count; i++)
-            s->node_in[order[i].node] = i >= drop;
-        status = hn_layers_try(err, s, s->node_in, 0, &t);
-        if (status == HONE_OK && hn_layers_fit(s, &t.accuracy)) {
-            hn_layers_try_free(best);
-            *best = t;
-            chosen = drop;
-            high = drop - 1;
-        } else {
-            hn_layers_try_free(&t);
-            low = drop + 1;
+        if (best->module && hn_optimizer_late(s->o)) break; // a set that fits is there, if not the largest
+        status = probe(err, s, order, count, drop, limit, best, &fits);
+        if (status != HONE_OK) break;
+        if (fits) chosen = drop;
+        if (fits) high = drop - 1;
+        else low = drop + 1;
+    }
+    // What fits a part may miss the budget on the whole by a little.
+    for (bool sure = limit == all; status == HONE_OK && best->module && !sure;) {
+        status = probe(err, s, order, count, chosen, 0, best, &sure);
+        if (status == HONE_OK && !sure) {
+            chosen += chosen / 8 + 1;
+            if (chosen >= count) hn_layers_try_free(best);
         }
     }
-    for (int i = 0; i < count; i++)
-        s->node_in[order[i].node] = best->module && i >= chosen;
-    say_why(s, order, best->module ? chosen : count);
+    drop_first(s, order, count, best->module ? chosen : 0);
+    if (status == HONE_OK) say_why(s, order, best->module ? chosen : count);
+    if (!best->module) memset(s->node_in, 0, s->base->next_node_id * sizeof *s->node_in);
     hn_free(order);
     return status;
+}
+
+void hn_layers_say(const hn_layer_search *s, char *text, size_t size) {
+    size_t length = strlen(text);
+    if (s->runs)
+        snprintf(text + length, size - length, "; %d runs with some of %d layers low chose them", s->runs, s->nodes);
+}
+
+void hn_layers_say_none(const hn_layer_search *s, char *text, size_t size) {
+    const hn_accuracy *a = &s->last;
+    if (!s->last_low)
+        snprintf(text, size, "no set of layers stays inside the accuracy budget");
+    else if (isnan(a->agreement))
+        snprintf(text, size, "no set of layers stays inside the accuracy budget: cosine %.5f with %d of %d layers low, "
+                 "the last of %d runs", a->cosine, s->last_low, s->nodes, s->runs);
+    else
+        snprintf(text, size, "no set of layers stays inside the accuracy budget: cosine %.5f, agreement %.4f with %d of "
+                 "%d layers low, the last of %d runs", a->cosine, a->agreement, s->last_low, s->nodes, s->runs);
 }
 
 hn_status hn_layers_record(hone_error *err, const hn_layer_search *s) {
     for (const hn_node *node = s->base->main->first; node; node = node->next) {
         if (!s->capable[node->id]) continue;
-        hn_layer layer = {.error = s->error[node->id], .strategy = s->precision};
+        hn_layer layer = {.error = s->error[node->id], .together = s->together[node->id],
+                          .own_error = s->own[node->id], .strategy = s->precision};
         const char *name = *node->name ? node->name : node->outputs[0]->name;
         snprintf(layer.name, sizeof layer.name, "%s", name);
         snprintf(layer.op, sizeof layer.op, "%s", node->op_type);

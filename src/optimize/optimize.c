@@ -139,6 +139,8 @@ hn_status hn_optimize_run(hone_error *err, const hn_optimize_options *options,
     hn_session_free(o.current_session);
     hn_gate_close(&o.gate);
     hn_module_free(o.current);
+    for (int i = 0; i < o.kept_count; i++)
+        hn_module_free(o.kept[i].before);
     hn_module_free(o.original);
     if (o.backend) o.backend->close(o.backend);
     json_decref(o.decisions);

@@ -56,8 +56,10 @@ typedef struct hn_verdict {
 typedef struct hn_layer {
     char name[96], op[32], precision[16];
     const char *strategy; // whose choice it was: "int8"
-    double error;  // 1 - cosine of the outputs with this layer alone in that precision; NaN unknown
-    char why[120]; // of a layer that stays float
+    double error;     // 1 - cosine of the outputs with `together` layers, this one among them, in that
+    int together;     // precision; NaN, 0: not measured
+    double own_error; // squared difference at its own output over the squared output; NaN: not measured
+    char why[200];    // of a layer that stays float
 } hn_layer;
 
 // What a strategy is kept for. A row of strategies.def says which it can serve.
@@ -92,6 +94,7 @@ typedef struct hn_optimize_result {
     hn_pair total;            // input model against result
     hn_pair fresh;            // the same in a process of its own; pairs 0: not done
     bool fresh_agrees;
+    int withdrawn;            // strategies that were kept and then not confirmed
     int changed;              // --recheck: verdicts that changed
     HN_VEC(hn_layer) layers;
     HN_VEC(hn_memory_point) memory;
@@ -109,6 +112,7 @@ typedef struct hn_optimize_result {
     bool gathered;            // nothing was kept: the output is the input with its external weights
 } hn_optimize_result;
 
+typedef struct hn_strategy hn_strategy; // optimize_int.h
 typedef struct hn_optimize_options {
     const char *model_path, *out_path;
     const char *data_path;    // NULL: lossy strategies are not tried
@@ -127,6 +131,7 @@ typedef struct hn_optimize_options {
     bool details;             // steps, ceilings: for the page
     const char *hone_path;    // the command, for measuring in fresh processes; NULL: not done
     const char *force;        // kept whatever the measurement says (the verdict is still printed)
+    const hn_strategy *extra; // one more, tried last whatever `only` says; NULL: none. For tests
     // Called with a share in 0..1; may be NULL.
     void (*progress)(void *user, const char *what, double share);
     void *user;

@@ -8,6 +8,8 @@
 
 // A strategy must win by this much at the bad end of the interval.
 #define HN_GATE_MARGIN 1.02
+// Where memory, size or energy is what counts, this much time may be paid for it.
+#define HN_MAX_SLOWDOWN 1.10
 
 // ---- gate.c -------------------------------------------------------------------------------------
 // The data, cut in two: strategies calibrate and choose on one half, the gate decides on the other.
@@ -115,11 +117,21 @@ hn_status hn_quantize_plan_make(hone_error *err, hn_module *module, const hn_cal
 void hn_quantize_plan_free(hn_quantize_plan *plan);
 // Rewrites the module into QDQ form.
 hn_status hn_quantize_apply(hone_error *err, hn_module *module, const hn_quantize_plan *plan);
+// The node's twin in int8 behind it, as hn_layer_search.twin asks; `plan` is of the base.
+hn_status hn_quantize_twin(hone_error *err, const hn_quantize_plan *plan, hn_node *node, hn_value **out);
 json_t *hn_quantize_to_json(const hn_module *module, const hn_quantize_plan *plan);
 hn_status hn_quantize_from_json(hone_error *err, const json_t *json, const hn_module *module,
                                 hn_quantize_plan *out_plan);
 
 // ---- strategies ---------------------------------------------------------------------------------
+// A step of the chain: what the best model was before a strategy was kept, to go back to.
+typedef struct hn_kept {
+    hn_module *before;
+    hn_accuracy accuracy;
+    hn_verdict *verdict;
+    size_t layers; // rows of the report before it
+} hn_kept;
+
 typedef struct hn_optimizer {
     const hn_optimize_options *options;
     hn_optimize_result *result;
@@ -135,9 +147,11 @@ typedef struct hn_optimizer {
     int64_t start_ns;
     hn_pair given;                 // a strategy's own measurement, where the gate's would not fit
     bool has_given;
+    hn_kept kept[HN_MAX_STRATEGIES]; // the chain; modules owned
+    int kept_count;
 } hn_optimizer;
 
-typedef struct hn_strategy {
+struct hn_strategy {
     const char *name;
     bool lossy, needs_data;
     const char *optimises, *doc;
@@ -145,13 +159,15 @@ typedef struct hn_strategy {
     // `why`. *out_decision (owned by the caller) says how to make it again.
     hone_status (*run)(hone_error *err, hn_optimizer *o, hn_module **out_module,
                        json_t **out_decision, char *why, size_t why_size);
-} hn_strategy;
+};
 #define HN_STRATEGY(id, name, lossy, needs_data, optimises, doc)                                   \
     hone_status hn_strategy_##id(hone_error *err, hn_optimizer *o, hn_module **out_module,       \
                                    json_t **out_decision, char *why, size_t why_size);
 #include "optimize/strategies.def"
 #undef HN_STRATEGY
 void hn_optimizer_progress(const hn_optimizer *o, const char *what, double share);
+// Takes the strategy kept last back out of the chain, decisions and layers; its verdict.
+hn_verdict *hn_optimizer_withdraw(hn_optimizer *o);
 bool hn_optimizer_late(const hn_optimizer *o); // the time limit is used up
 const json_t *hn_replay_item(const hn_optimizer *o, const char *name); // of the list to follow, or NULL
 const json_t *hn_replay_of(const hn_optimizer *o, const char *name); // its decision
@@ -189,28 +205,55 @@ struct hn_layer_search {
     const char *precision;  // "int8"
     hn_module *base;        // owned: o->current, rewritten
     bool *node_in, *capable; // by node id
-    double *error;          // by node id: 1 - cosine with this layer alone; NaN: not measured
-    char (*why)[120];       // by node id: why the layer stays float
+    // By node id, see hn_layer; NaN and 0: not measured.
+    double *error, *own;
+    int *together;
+    char (*why)[200];       // by node id: why the layer stays float
     int nodes;              // how many were in at first
+    int runs;               // of the model over samples with some layers low, for choosing among layers
+    hn_accuracy last;       // of the last set that was tried, with so many layers low
+    int last_low;
     void *self;             // the strategy's
     // A copy of the base with these layers in the lower precision.
     hone_status (*make)(hone_error *err, hn_layer_search *s, const bool *node_in,
                         hn_module **out_module);
+    // Puts the layer once more, in the lower precision and on the same float input, behind `node`, which is
+    // the layer in a copy of the base. *out stays NULL where that cannot be. NULL: the strategy cannot.
+    hone_status (*twin)(hone_error *err, hn_layer_search *s, hn_node *node, hn_value **out);
 };
 hn_status hn_layers_open(hone_error *err, hn_optimizer *o, const char *precision,
                          bool (*capable)(const hn_node *), hn_layer_search *out);
 void hn_layers_close(hn_layer_search *s);
-int64_t hn_samples_for(const hn_optimizer *o, int64_t rows); // samples that hold so many rows
 // Makes a candidate and runs it over up to `limit` samples (0: all) of the calibration half.
 hn_status hn_layers_try(hone_error *err, hn_layer_search *s, const bool *node_in, int64_t limit,
                         hn_layer_try *out);
 void hn_layers_try_free(hn_layer_try *t);
 bool hn_layers_fit(const hn_layer_search *s, const hn_accuracy *a);
-// Measures each layer alone, then finds the fewest that must go back to float; s->node_in and s->why
-// say which. best->module stays NULL where no set fits.
+// Orders the layers by how they disturb the outputs, then finds the fewest that must go back to float;
+// s->node_in and s->why say which. best->module stays NULL where no set fits.
 hn_status hn_layers_shrink(hone_error *err, hn_layer_search *s, hn_layer_try *best);
+
+// ---- rank.c -------------------------------------------------------------------------------------
+// Samples that hold so many rows, or so many elements of outputs where these come first (0: rows alone);
+// never fewer than four.
+int64_t hn_samples_for(const hn_optimizer *o, int64_t rows, int64_t elements);
+hn_status hn_layers_own_errors(hone_error *err, hn_layer_search *s); // s->own, where the strategy has twins
+typedef struct hn_ranked {
+    double score; // what the order is by: the layer's share of the disturbance
+    double error, own;
+    int together;
+    uint32_t node;
+} hn_ranked;
+// The layers that are in, the most disturbing first; `order` has room for all.
+hn_status hn_layers_rank(hone_error *err, hn_layer_search *s, hn_ranked *order, int *out_count);
+
+// ---- speed.c ------------------------------------------------------------------------------------
 // Takes those out that are not faster in the lower precision, with the reason; s->nodes is what is left.
-hn_status hn_layers_leave_slow(hone_error *err, hn_layer_search *s); // speed.c
+hn_status hn_layers_leave_slow(hone_error *err, hn_layer_search *s);
+
+// ---- layers.c again -----------------------------------------------------------------------------
+void hn_layers_say(const hn_layer_search *s, char *text, size_t size);      // what chose the layers, appended
+void hn_layers_say_none(const hn_layer_search *s, char *text, size_t size); // no set of them fits
 hn_status hn_layers_record(hone_error *err, const hn_layer_search *s); // rows of the report
 int hn_layers_count(const hn_layer_search *s);                         // those that are in
 json_t *hn_layers_to_json(const hn_layer_search *s);

@@ -194,15 +194,17 @@ static void put_strategies(hn_str *out, const hn_optimize_result *r) {
 }
 
 static void put_layers(hn_str *out, const hn_optimize_result *r) {
-    static const char *const k_names[] = {"=layer", "=operator", "=strategy", "=precision", ">error alone", "why float"};
+    static const char *const k_names[] = {"=layer", "=operator", "=strategy", "=precision", ">own error", ">error of outputs", "why float"};
     if (!r->layers.count) return;
-    hn_html_section(out, "Precision by layer", "Error: 1 - cosine of the outputs with this layer alone in the lower precision; measured only where all layers together left the budget.");
-    hn_html_table_begin(out, k_names, 6);
+    hn_html_section(out, "Precision by layer", "Own error: the squared difference at the layer's own output over the squared output, in int8 on the float inputs. Error of outputs: 1 - cosine of the model's outputs with this layer alone in the lower precision, or with so many layers together; measured only where all layers left the budget.");
+    hn_html_table_begin(out, k_names, 7);
     for (size_t i = 0; i < r->layers.count; i++) {
         const hn_layer *l = &r->layers.data[i];
-        char error[32];
-        snprintf(error, sizeof error, isfinite(l->error) ? "%.2e" : "-", l->error);
-        hn_html_row(out, k_names, (const char *[]){l->name, l->op, l->strategy, l->precision, error, l->why}, 6);
+        char error[48], own[32];
+        snprintf(own, sizeof own, isfinite(l->own_error) ? "%.1e" : "-", l->own_error);
+        if (isfinite(l->error) && l->together > 1) snprintf(error, sizeof error, "%.1e of %d", l->error, l->together);
+        else snprintf(error, sizeof error, isfinite(l->error) ? "%.1e" : "-", l->error);
+        hn_html_row(out, k_names, (const char *[]){l->name, l->op, l->strategy, l->precision, own, error, l->why}, 7);
     }
     hn_html_table_end(out);
 }

@@ -266,24 +266,34 @@ static hn_node *qdq_node(hn_graph *graph, hn_node *before, const char *op, hn_va
     return node;
 }
 
-static hn_status quantise_value(hone_error *err, rewriter *r, hn_value *value) {
-    const hn_qparam *p = &r->plan->params[value->id];
-    hn_arena *arena = &r->module->arena;
+// QuantizeLinear of a value: its output, scale and zero point, named after the value and `tag`.
+static hn_status quantise_at(hone_error *err, hn_graph *graph, hn_node *before, hn_value *value,
+                             const hn_qparam *p, const char *tag, hn_value *out[3]) {
+    hn_arena *arena = &graph->module->arena;
     hn_shape scalar = {0};
     hn_tensor scale, zero;
-    const char *scale_name = hn_arena_printf(arena, "%s_scale", value->name);
-    const char *zero_name = hn_arena_printf(arena, "%s_zero", value->name);
-    if (!scale_name || !zero_name) HN_NOMEM(err, "quantising");
-    r->scales[value->id] = constant_of(r->graph, scale_name, HN_F32, &scalar, &scale);
-    r->zeros[value->id] = constant_of(r->graph, zero_name, HN_U8, &scalar, &zero);
-    if (!r->scales[value->id] || !r->zeros[value->id]) HN_NOMEM(err, "quantising");
+    const char *scale_name = hn_arena_printf(arena, "%s_scale%s", value->name, tag);
+    const char *zero_name = hn_arena_printf(arena, "%s_zero%s", value->name, tag);
+    const char *suffix = hn_arena_printf(arena, "_q%s", tag);
+    if (!scale_name || !zero_name || !suffix) HN_NOMEM(err, "quantising");
+    out[1] = constant_of(graph, scale_name, HN_F32, &scalar, &scale);
+    out[2] = constant_of(graph, zero_name, HN_U8, &scalar, &zero);
+    if (!out[1] || !out[2]) HN_NOMEM(err, "quantising");
     *(float *)scale.data = p->scale;
     *(uint8_t *)zero.data = p->zero;
-    hn_node *before = value->producer ? value->producer->next : r->graph->first;
-    hn_node *node = qdq_node(r->graph, before, "QuantizeLinear", value, r->scales[value->id],
-                             r->zeros[value->id], -1, "_q");
+    hn_node *node = qdq_node(graph, before, "QuantizeLinear", value, out[1], out[2], -1, suffix);
     if (!node) HN_NOMEM(err, "quantising");
-    r->quantised[value->id] = node->outputs[0];
+    out[0] = node->outputs[0];
+    return HONE_OK;
+}
+
+static hn_status quantise_value(hone_error *err, rewriter *r, hn_value *value) {
+    hn_value *made[3];
+    hn_node *before = value->producer ? value->producer->next : r->graph->first;
+    HN_TRY(quantise_at(err, r->graph, before, value, &r->plan->params[value->id], "", made));
+    r->quantised[value->id] = made[0];
+    r->scales[value->id] = made[1];
+    r->zeros[value->id] = made[2];
     return HONE_OK;
 }
 
@@ -380,11 +390,12 @@ hn_status hn_quantize_weight(hone_error *err, hn_node *node, int weight_max, boo
 }
 
 // Weight and bias of one node become int8 and int32 constants with DequantizeLinear.
-static hn_status quantise_weights(hone_error *err, rewriter *r, hn_node *node, float in_scale) {
+static hn_status quantise_weights(hone_error *err, hn_node *node, int weight_max, float in_scale) {
+    hn_graph *graph = node->graph;
     hn_value *bias = hn_in(node, 2);
     hn_int8_weight w;
     hn_tensor zero, bias_q, bias_scale, bias_zero;
-    HN_TRY(hn_quantize_weight(err, node, r->plan->weight_max, false, &w));
+    HN_TRY(hn_quantize_weight(err, node, weight_max, false, &w));
     const float *scale = w.scale->constant->data;
     hn_shape vector = w.scale->constant->shape;
     int64_t channels = vector.dims[0];
@@ -392,16 +403,16 @@ static hn_status quantise_weights(hone_error *err, rewriter *r, hn_node *node, f
                            weight_name(node, "bias_scale"), weight_name(node, "bias_zero")};
     for (size_t i = 0; i < HN_COUNT_OF(names); i++)
         if (!names[i]) HN_NOMEM(err, "quantising");
-    hn_value *vz = constant_of(r->graph, names[0], HN_I8, &vector, &zero);
+    hn_value *vz = constant_of(graph, names[0], HN_I8, &vector, &zero);
     if (!vz) HN_NOMEM(err, "quantising");
     memset(zero.data, 0, zero.bytes);
-    hn_node *dq = qdq_node(r->graph, node, "DequantizeLinear", w.q, w.scale, vz, w.axis, "_dq");
+    hn_node *dq = qdq_node(graph, node, "DequantizeLinear", w.q, w.scale, vz, w.axis, "_dq");
     if (!dq) HN_NOMEM(err, "quantising");
     hn_node_set_input(node, 1, dq->outputs[0]);
     if (!bias) return HONE_OK;
-    hn_value *vbq = constant_of(r->graph, names[1], HN_I32, &vector, &bias_q);
-    hn_value *vbs = constant_of(r->graph, names[2], HN_F32, &vector, &bias_scale);
-    hn_value *vbz = constant_of(r->graph, names[3], HN_I32, &vector, &bias_zero);
+    hn_value *vbq = constant_of(graph, names[1], HN_I32, &vector, &bias_q);
+    hn_value *vbs = constant_of(graph, names[2], HN_F32, &vector, &bias_scale);
+    hn_value *vbz = constant_of(graph, names[3], HN_I32, &vector, &bias_zero);
     if (!vbq || !vbs || !vbz) HN_NOMEM(err, "quantising");
     memset(bias_zero.data, 0, bias_zero.bytes);
     for (int64_t c = 0; c < channels; c++) {
@@ -411,7 +422,7 @@ static hn_status quantise_weights(hone_error *err, rewriter *r, hn_node *node, f
         ((float *)bias_scale.data)[c] = (float)step;
         ((int32_t *)bias_q.data)[c] = (int32_t)value;
     }
-    hn_node *bias_dq = qdq_node(r->graph, node, "DequantizeLinear", vbq, vbs, vbz, 0, "_dq");
+    hn_node *bias_dq = qdq_node(graph, node, "DequantizeLinear", vbq, vbs, vbz, 0, "_dq");
     if (!bias_dq) HN_NOMEM(err, "quantising");
     hn_node_set_input(node, 2, bias_dq->outputs[0]);
     return HONE_OK;
@@ -484,7 +495,7 @@ static hn_status rewrite(hone_error *err, rewriter *r) {
                 reads_quantised(r, node, i))
                 HN_TRY(read_quantised(err, r, node, i));
         }
-        if (quantised) HN_TRY(quantise_weights(err, r, node, in_scale));
+        if (quantised) HN_TRY(quantise_weights(err, node, r->plan->weight_max, in_scale));
     }
     return HONE_OK;
 }
@@ -506,6 +517,28 @@ hn_status hn_quantize_apply(hone_error *err, hn_module *module, const hn_quantiz
     if (status == HONE_OK) status = hn_passes_run_list(err, module, k_clean, &options);
     if (status == HONE_OK) status = hn_infer_module(err, module);
     return status;
+}
+
+hn_status hn_quantize_twin(hone_error *err, const hn_quantize_plan *plan, hn_node *node, hn_value **out) {
+    hn_value *x = node->inputs[0], *made[3];
+    const hn_qparam *p = x->id < plan->value_count ? &plan->params[x->id] : NULL;
+    if (node->id >= plan->node_count || !plan->node_in[node->id] || !p || !p->set ||
+        !bias_fits(node, p->scale, plan->weight_max))
+        return HONE_OK;
+    hn_graph *graph = node->graph;
+    hn_node *after = node->next;
+    char tag[32];
+    snprintf(tag, sizeof tag, "_twin_%u", node->id);
+    HN_TRY(quantise_at(err, graph, after, x, p, tag, made));
+    hn_node *dq = qdq_node(graph, after, "DequantizeLinear", made[0], made[1], made[2], -1, "_dq");
+    hn_node *twin = hn_graph_add_node(graph, after, node->op, node->op_type, node->domain, node->version,
+                                      node->inputs, node->input_count, 1);
+    if (!dq || !twin || !hn_node_copy_attrs(twin, node)) HN_NOMEM(err, "quantising");
+    HN_TRY(quantise_weights(err, twin, plan->weight_max, p->scale));
+    hn_node_set_input(twin, 0, dq->outputs[0]);
+    HN_TRY(hn_infer_node(err, twin));
+    *out = twin->outputs[0];
+    return HONE_OK;
 }
 
 // ---- decisions ----------------------------------------------------------------------------------

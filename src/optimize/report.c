@@ -84,6 +84,8 @@ hn_status hn_optimize_report(hone_error *err, const hn_optimize_options *options
                                                 layer->op, "precision", layer->precision, "error",
                                                 number(layer->error)));
         json_t *row = json_array_get(layers, json_array_size(layers) - 1);
+        json_object_set_new(row, "together", layer->together ? json_integer(layer->together) : json_null());
+        json_object_set_new(row, "own_error", number(layer->own_error));
         json_object_set_new(row, "strategy", json_string(layer->strategy));
         json_object_set_new(row, "why", *layer->why ? json_string(layer->why) : json_null());
     }

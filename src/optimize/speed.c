@@ -4,18 +4,26 @@
 //
 // For the objectives memory and size time is not what layers are chosen by.
 //
-// A layer is known by its node's name, which steps keep: in both copies it is "layer#<id of the base's
-// node>", what a rewrite puts beside it has that name with something behind it, and its time is the sum.
+// A layer's time is that of its own step and of what belongs to it: element-wise steps behind it, which the
+// other precision may do by a table or inside the layer, and the conversions of its result. Steps are known by
+// their node's name, which they keep: in both copies the nodes of a layer are "layer#<id of the layer's node in
+// the base>", what a rewrite puts beside one has that name with something behind it, and conversions are named
+// after the value (quantize.c).
 #include "optimize/optimize_int.h"
 
 #define PROFILE_RUNS 30
 // Where the lower precision saves less than this it is not worth its error.
 #define WORTH 0.95
+#define NOBODY UINT32_MAX
+// Two runs of a large model say what thirty of a small one do.
+#define MIN_RUNS      8
+#define PROFILE_NS    1500000000
 
 typedef struct timed_copy {
     hn_module *module;
     hn_session *session;
     hn_step_info *steps;
+    uint32_t *owner; // by step: the layer it belongs to, NOBODY
     int count;
     double *ns, *run; // by the id of the base's node: the least time of a layer; that of one run. 0: not seen
 } timed_copy;
@@ -24,6 +32,7 @@ static void copy_free(timed_copy *t) {
     hn_session_free(t->session);
     hn_module_free(t->module);
     hn_free(t->steps);
+    hn_free(t->owner);
     hn_free(t->ns);
     hn_free(t->run);
 }
@@ -40,6 +49,19 @@ static hn_status copy_make(hone_error *err, hn_layer_search *s, bool low, timed_
     return hn_session_new(err, t->module, &options, &t->session);
 }
 
+// The layer that a step belongs to.
+static uint32_t owner_of(const hn_layer_search *s, const char *name) {
+    char stem[256];
+    unsigned id;
+    if (!name) return NOBODY;
+    if (sscanf(name, "layer#%u", &id) == 1) return id < s->base->next_node_id ? id : NOBODY;
+    size_t length = strlen(name);
+    if (length < 2 || length >= sizeof stem || strcmp(name + length - 2, "_q") != 0) return NOBODY;
+    snprintf(stem, sizeof stem, "%.*s", (int)(length - 2), name);
+    const hn_value *value = hn_graph_find(s->base->main, stem);
+    return value && value->producer ? owner_of(s, value->producer->name) : NOBODY;
+}
+
 // One run, whose layers count where they were the fastest so far.
 static hn_status copy_run(hone_error *err, const hn_layer_search *s, timed_copy *t, const hn_tensor *in) {
     hn_tensor out[HN_MAX_KERNEL_IO];
@@ -50,16 +72,18 @@ static hn_status copy_run(hone_error *err, const hn_layer_search *s, timed_copy 
     if (!t->count) { // the first run makes the plan and is not counted
         t->count = hn_session_steps(t->session, NULL, 0);
         t->steps = hn_calloc((size_t)t->count + 1, sizeof *t->steps);
-        if (!t->steps) HN_NOMEM(err, "timing layers");
+        t->owner = hn_calloc((size_t)t->count + 1, sizeof *t->owner);
+        if (!t->steps || !t->owner) HN_NOMEM(err, "timing layers");
+        hn_session_steps(t->session, t->steps, t->count);
+        for (int i = 0; i < t->count; i++)
+            t->owner[i] = owner_of(s, t->steps[i].name);
         return HONE_OK;
     }
     hn_session_steps(t->session, t->steps, t->count);
     memset(t->run, 0, ids * sizeof *t->run);
     for (int i = 0; i < t->count; i++) {
-        unsigned id;
         const hn_step_info *step = &t->steps[i];
-        if (step->name && step->runs && sscanf(step->name, "layer#%u", &id) == 1 && id < ids)
-            t->run[id] += step->total_ns / (double)step->runs;
+        if (step->runs && t->owner[i] != NOBODY) t->run[t->owner[i]] += step->total_ns / (double)step->runs;
     }
     for (uint32_t id = 0; id < ids; id++)
         if (t->run[id] > 0 && (t->ns[id] == 0 || t->run[id] < t->ns[id])) t->ns[id] = t->run[id];
@@ -75,7 +99,8 @@ static hn_status time_layers(hone_error *err, hn_layer_search *s, timed_copy *wi
     HN_TRY(hn_gate_inputs(err, gate, hn_gate_sample(gate, HN_SPLIT_CALIBRATE, 0), in));
     HN_TRY(copy_make(err, s, false, wide));
     HN_TRY(copy_make(err, s, true, low));
-    for (int i = 0; i < PROFILE_RUNS; i++) {
+    int64_t end = hn_clock_ns() + PROFILE_NS;
+    for (int i = 0; i < PROFILE_RUNS && (i < MIN_RUNS || hn_clock_ns() < end); i++) {
         HN_TRY(copy_run(err, s, wide, in));
         HN_TRY(copy_run(err, s, low, in));
         hn_optimizer_progress(s->o, what, (double)i / PROFILE_RUNS);
@@ -83,16 +108,30 @@ static hn_status time_layers(hone_error *err, hn_layer_search *s, timed_copy *wi
     return HONE_OK;
 }
 
-static hn_status name_layers(hone_error *err, hn_layer_search *s, const char **out_names) {
-    for (hn_node *node = s->base->main->first; node; node = node->next)
-        out_names[node->id] = node->name;
-    for (hn_node *node = s->base->main->first; node; node = node->next) {
-        const char *name = hn_arena_printf(&s->base->arena, s->node_in[node->id] ? "layer#%u" : "other#%u",
-                                           node->id);
-        if (!name) HN_NOMEM(err, "timing layers");
-        node->name = name;
+// The layer behind which an element-wise node hangs: the first operand that belongs to one decides.
+static const hn_node *layer_of(const hn_layer_search *s, const hn_node *node, const uint32_t *owner) {
+    if (s->node_in[node->id]) return node;
+    for (int i = 0; hn_op_has(node->op, HN_T_ELEMENTWISE) && i < node->input_count; i++) {
+        const hn_node *from = node->inputs[i] ? node->inputs[i]->producer : NULL;
+        if (from && from->graph == node->graph && owner[from->id] != NOBODY) return from;
     }
-    return HONE_OK;
+    return NULL;
+}
+
+static hn_status name_layers(hone_error *err, hn_layer_search *s, const char **out_names) {
+    uint32_t *owner = hn_malloc(((size_t)s->base->next_node_id + 1) * sizeof *owner);
+    hone_status status = owner ? HONE_OK : HN_SET(err, HONE_ERR_NOMEM, "out of memory (timing layers)");
+    for (hn_node *node = s->base->main->first; node && status == HONE_OK; node = node->next) {
+        const hn_node *layer = layer_of(s, node, owner);
+        owner[node->id] = !layer ? NOBODY : layer == node ? node->id : owner[layer->id];
+        out_names[node->id] = node->name;
+        const char *name = layer ? hn_arena_printf(&s->base->arena, "layer#%u", owner[node->id])
+                                 : hn_arena_printf(&s->base->arena, "other#%u", node->id);
+        if (!name) status = HN_SET(err, HONE_ERR_NOMEM, "out of memory (timing layers)");
+        else node->name = name;
+    }
+    hn_free(owner);
+    return status;
 }
 
 hn_status hn_layers_leave_slow(hone_error *err, hn_layer_search *s) {
