@@ -3,7 +3,7 @@
 """What `hone optimize` makes of real models, beside onnxruntime in float32 and in static int8.
 
     bench/optimise_table.py [--models DIR] [--threads 1,2] [--batch 1,8] [--seconds S] [--work DIR] [--prepare]
-                            [--json ROWS] [--write] [NAME...]
+                            [--json ROWS] [--within S] [--again] [--write] [CELL...]
 
 For each model: calibration data (photographs where scikit-image and scikit-learn are there, the model's own test
 data, else smooth noise), the file after `--only graph`, after everything, and onnxruntime's quantize_static (QDQ, per
@@ -13,10 +13,12 @@ is not measured against itself. Accuracy is the cosine of all outputs to those o
 calibration has not seen. A batch above 1 needs a model whose inputs leave their first dim free.
 
 A table can be made in several short calls, for quiet minutes are rare: --prepare with --work does all that needs no
-quiet (data, the graph rewrites, the peer's int8), --json keeps rows and passes over those that it has, NAME - measures
-nothing. --write puts the table into docs/performance.md.
+quiet (data, the graph rewrites, the peer's int8), --json keeps rows and passes over those that it has (--again makes
+them new), each with its commit. A CELL is a model's name, or name:threads:batch; - measures nothing. --within S starts no
+cell that may not end in that time; a result that was optimised but not yet measured waits in --work for the next call, as
+long as the commit is the same. --write puts the table into docs/performance.md.
 """
-import argparse, json, math, os, statistics as st, subprocess, sys, tempfile
+import argparse, json, math, os, statistics as st, subprocess, sys, tempfile, time
 import ort_compare as oc
 
 ROOT = oc.ROOT
@@ -187,8 +189,25 @@ def same(a, b):
     return open(a, "rb").read() == open(b, "rb").read()
 
 
-def one(name, args, threads, batch, work):
-    """A row; None where the model has its batch fixed."""
+def commit():
+    r = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
+    return r.stdout.strip() or "unknown"
+
+
+def optimised(args, src, best, npz, threads, extra, folder):
+    """The report of the result in `best`: of this call, or of an earlier one of the same commit."""
+    note = f"{best}.json"
+    if os.path.exists(note) and os.path.exists(best):
+        known = json.load(open(note))
+        if known["commit"] == commit():
+            return known["report"]
+    report = optimise(src, best, npz, threads, ["--seconds", str(args.gate_seconds), *extra], folder)
+    json.dump({"commit": commit(), "report": report}, open(note, "w"))
+    return report
+
+
+def one(name, args, threads, batch, work, left=math.inf):
+    """A row; None where the model has its batch fixed or what is left of the time does not do."""
     import numpy as np
     src, session, known = prepare(name, args, work)
     if batch > 1 and not free_batch(session):
@@ -196,9 +215,12 @@ def one(name, args, threads, batch, work):
     graph, best, theirs = f"{work}/{name}.graph.onnx", f"{work}/{name}.{threads}.{batch}.onnx", f"{work}/{name}.ort8.onnx"
     extra = ["--time-limit", str(args.time_limit)] + (["--batch", str(batch)] if batch > 1 else [])
     npz = whole_batches(known["npz"], session, batch, f"{work}/batch.npz") if batch > 1 else known["npz"]
-    report = optimise(src, best, npz, threads, ["--seconds", str(args.gate_seconds), *extra], f"{work}/{name}.{threads}.{batch}")
+    begun = time.monotonic()
+    report = optimised(args, src, best, npz, threads, extra, f"{work}/{name}.{threads}.{batch}")
+    if time.monotonic() - begun + args.seconds * 1.4 + 3 > left:
+        return None
     row = {k: v for k, v in known.items() if k != "npz"}
-    row.update(kept=[s["name"] for s in report["strategies"] if s["kept"]], cosine=report["result"]["accuracy"]["cosine"])
+    row.update(commit=commit(), kept=[s["name"] for s in report["strategies"] if s["kept"]], cosine=report["result"]["accuracy"]["cosine"])
     # Speed-ups are of the optimised file: its side comes first, the input's where they are one file.
     sides = {"best": ("hone", best), "base": ("hone", src), "graph": ("hone", graph), "ort": ("ort", src), "ort8": ("ort", theirs)}
     alias = {}
@@ -234,12 +256,12 @@ def markdown(rows):
     over_input = lambda r: pair(r["over_base"]) or "the same file"
     loads = [r["load"] for r in rows.values()]
     out = [f"{oc.conditions()}. Load average {min(loads):.1f} to {max(loads):.1f}.", "",
-           "| Model | T | B | hone ms | after graph | after all | onnxruntime | its int8 | kept | over the input | over onnxruntime float32 | over its int8 | cosine | its int8's |",
-           "|---|--:|--:|--:|--:|--:|--:|--:|---|:--|:--|:--|--:|--:|"]
+           "| Model | T | B | hone ms | after graph | after all | onnxruntime | its int8 | kept | over the input | over onnxruntime float32 | over its int8 | cosine | its int8's | at |",
+           "|---|--:|--:|--:|--:|--:|--:|--:|---|:--|:--|:--|--:|--:|---|"]
     for (n, t, b), r in sorted(rows.items()):
         ms = [oc.us(r[k]) if k in r else r.get("ort8_why", "")[:24] for k in ("base_ms", "graph_ms", "best_ms", "ort_ms", "ort8_ms")]
         out.append(f"| {oc.ORIGIN.get(n, n)} | {t} | {b} | " + " | ".join(ms) + f" | {', '.join(r['kept']) or 'nothing'} | {over_input(r)} | {pair(r['over_ort'])} | "
-                   f"{pair(r.get('over_ort8'))} | {r['cosine']:.5f} | " + (f"{r['ort8_cosine']:.5f}" if "ort8_cosine" in r else "") + " |")
+                   f"{pair(r.get('over_ort8'))} | {r['cosine']:.5f} | " + (f"{r['ort8_cosine']:.5f}" if "ort8_cosine" in r else "") + f" | {r.get('commit', '')} |")
     out.append("")
     for t, b in sorted({k[1:] for k in rows}):
         mine = {k[0]: r for k, r in rows.items() if k[1:] == (t, b) and CONV_OR_TRANSFORMER(k[0])}
@@ -263,21 +285,30 @@ def main():
     p.add_argument("--work", help="keep files here, and take those that are there")
     p.add_argument("--prepare", action="store_true", help="only what needs no quiet, into --work")
     p.add_argument("--json", help="keep rows here, beside those of earlier calls")
+    p.add_argument("--within", type=float, default=math.inf, help="start no cell that may not end in so many seconds")
+    p.add_argument("--again", action="store_true", help="measure cells that --json has once more")
     p.add_argument("--write", action="store_true", help="update docs/performance.md")
-    p.add_argument("names", nargs="*", help="- : only print")
+    p.add_argument("names", nargs="*", metavar="CELL", help="name or name:threads:batch; - : only print")
     args = p.parse_args()
     rows = {}
     if args.json and os.path.exists(args.json):
         rows = {(r.pop("model"), r.pop("threads"), r.pop("batch")): r for r in json.load(open(args.json))}
-    names = [] if args.names == ["-"] else args.names or sorted(set(OWN) | set(IMAGES))
+    names, begun = [] if args.names == ["-"] else args.names or sorted(set(OWN) | set(IMAGES)), time.monotonic()
+    cells = []
+    for name in names:
+        name, *numbers = name.split(":")
+        t, b = ([int(n)] for n in numbers) if len(numbers) == 2 else (args.threads, args.batch)
+        cells += [(name, threads, batch) for batch in b for threads in t]
     with tempfile.TemporaryDirectory() as scratch:
         work = os.path.abspath(args.work) if args.work else scratch
         os.makedirs(work, exist_ok=True)
-        for name, t, b in [(n, t, b) for n in names for b in args.batch for t in args.threads]:
+        for name, t, b in cells:
+            left = args.within - (time.monotonic() - begun)
             try:
                 if args.prepare:
                     prepare(name, args, work)
-                r = one(name, args, t, b, work) if not args.prepare and (name, t, b) not in rows else None
+                wanted = not args.prepare and (args.again or (name, t, b) not in rows) and left > args.seconds
+                r = one(name, args, t, b, work, left) if wanted else None
             except (RuntimeError, KeyError, ValueError) as e:
                 print(f"{name:24} {t}T B{b} failed: {type(e).__name__} {e}", file=sys.stderr, flush=True)
                 continue

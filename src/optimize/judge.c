@@ -379,7 +379,9 @@ static hn_status try_row(hone_error *err, hn_optimizer *o, const hn_strategy *st
     o->result->verdict_count++;
     hn_optimizer_progress(o, strategy->name, share);
     if (skipped(o, strategy, v)) return HONE_OK;
+    int64_t start = hn_clock_ns();
     HN_TRY(try_strategy(err, o, strategy, v));
+    v->seconds = (double)(hn_clock_ns() - start) * 1e-9;
     o->result->changed += v->verdict_changed;
     return HONE_OK;
 }

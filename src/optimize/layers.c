@@ -23,14 +23,15 @@ hn_status hn_layers_open(hone_error *err, hn_optimizer *o, const char *precision
     s.capable = hn_calloc(count, sizeof *s.capable);
     s.error = hn_calloc(count, sizeof *s.error);
     s.own = hn_calloc(count, sizeof *s.own);
+    s.turned = hn_calloc(count, sizeof *s.turned);
     s.together = hn_calloc(count, sizeof *s.together);
     s.why = hn_calloc(count, sizeof *s.why);
-    if (!s.node_in || !s.capable || !s.error || !s.own || !s.together || !s.why) {
+    if (!s.node_in || !s.capable || !s.error || !s.own || !s.turned || !s.together || !s.why) {
         hn_layers_close(&s);
         HN_NOMEM(err, "choosing layers");
     }
     for (hn_node *node = s.base->main->first; node; node = node->next) {
-        s.error[node->id] = s.own[node->id] = NAN;
+        s.error[node->id] = s.own[node->id] = s.turned[node->id] = NAN;
         s.node_in[node->id] = s.capable[node->id] = capable(node);
         s.nodes += s.node_in[node->id];
     }
@@ -44,6 +45,7 @@ void hn_layers_close(hn_layer_search *s) {
     hn_free(s->capable);
     hn_free(s->error);
     hn_free(s->own);
+    hn_free(s->turned);
     hn_free(s->together);
     hn_free(s->why);
     *s = (hn_layer_search){0};
@@ -91,6 +93,9 @@ static void say_why(hn_layer_search *s, const hn_ranked *order, int drop) {
         size_t size = sizeof s->why[0];
         if (isinf(l->error) && l->together == 1)
             snprintf(why, size, "makes NaN where the model has none");
+        else if (l->together == 1 && s->by_class && !isnan(l->turned))
+            snprintf(why, size, "changes %.2g %% of the answers alone and disturbs the outputs by %.2g (1 - cosine), "
+                     "place %d of %d", 100 * l->turned, l->error, i + 1, s->nodes);
         else if (l->together == 1)
             snprintf(why, size, "disturbs the outputs by %.2g alone (1 - cosine), place %d of %d", l->error,
                      i + 1, s->nodes);
@@ -131,6 +136,9 @@ static hn_status probe(hone_error *err, hn_layer_search *s, const hn_ranked *ord
 }
 
 hn_status hn_layers_shrink(hone_error *err, hn_layer_search *s, hn_layer_try *best) {
+    if (best->module)
+        s->by_class = !isnan(best->accuracy.agreement) && 1 - best->accuracy.cosine <=
+                      HEADROOM * (1 - s->o->gate.budget.min_cosine) && !best->accuracy.nan;
     hn_layers_try_free(best);
     hn_ranked *order = hn_malloc(((size_t)s->nodes + 1) * sizeof *order);
     if (!order) HN_NOMEM(err, "choosing layers");
@@ -185,7 +193,7 @@ hn_status hn_layers_record(hone_error *err, const hn_layer_search *s) {
     for (const hn_node *node = s->base->main->first; node; node = node->next) {
         if (!s->capable[node->id]) continue;
         hn_layer layer = {.error = s->error[node->id], .together = s->together[node->id],
-                          .own_error = s->own[node->id], .strategy = s->precision};
+                          .turned = s->turned[node->id], .own_error = s->own[node->id], .strategy = s->precision};
         const char *name = *node->name ? node->name : node->outputs[0]->name;
         snprintf(layer.name, sizeof layer.name, "%s", name);
         snprintf(layer.op, sizeof layer.op, "%s", node->op_type);

@@ -46,6 +46,7 @@ typedef struct hn_verdict {
     char *decision;                // JSON: how to make the candidate again, also of a refused one; owned
     bool was_kept, verdict_changed; // --recheck: what the earlier report says
     int64_t rows_needed;           // rows that would prove the budget; 0: there were enough
+    double seconds;                // that making, judging and measuring it took
     double energy_ratio;           // NaN: not measured
     double speedup, speedup_ci[2]; // against the best model before it; NaN if not measured
     double start_speedup, start_ci[2];
@@ -58,6 +59,7 @@ typedef struct hn_layer {
     const char *strategy; // whose choice it was: "int8"
     double error;     // 1 - cosine of the outputs with `together` layers, this one among them, in that
     int together;     // precision; NaN, 0: not measured
+    double turned;    // share of the rows whose answer (largest class) changes with these; NaN: not measured
     double own_error; // squared difference at its own output over the squared output; NaN: not measured
     char why[200];    // of a layer that stays float
 } hn_layer;

@@ -206,10 +206,11 @@ struct hn_layer_search {
     hn_module *base;        // owned: o->current, rewritten
     bool *node_in, *capable; // by node id
     // By node id, see hn_layer; NaN and 0: not measured.
-    double *error, *own;
+    double *error, *own, *turned;
     int *together;
     char (*why)[200];       // by node id: why the layer stays float
     int nodes;              // how many were in at first
+    bool by_class;          // the cosine of all layers low is inside the budget, their answers are not
     int runs;               // of the model over samples with some layers low, for choosing among layers
     hn_accuracy last;       // of the last set that was tried, with so many layers low
     int last_low;
@@ -240,7 +241,7 @@ int64_t hn_samples_for(const hn_optimizer *o, int64_t rows, int64_t elements);
 hn_status hn_layers_own_errors(hone_error *err, hn_layer_search *s); // s->own, where the strategy has twins
 typedef struct hn_ranked {
     double score; // what the order is by: the layer's share of the disturbance
-    double error, own;
+    double error, own, turned;
     int together;
     uint32_t node;
 } hn_ranked;

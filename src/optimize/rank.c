@@ -6,7 +6,8 @@
 // output over the squared output ("own error"); all layers in one run. Second, the outputs of the model
 // with some layers low and the rest float: for the layers of the largest own errors one by one, for the
 // others in groups that grow as the errors fall. A group whose share of the whole disturbance is more than
-// 1 / SPLIT_SHARE is halved and both halves are measured. What is left in a group shares its disturbance by own
+// 1 / SPLIT_SHARE is halved and both halves are measured. Where the outputs as a whole are inside the budget and
+// the answers are not, answers are what counts. What is left in a group shares its disturbance by own
 // errors. The order that comes out is only an order: whether a set fits the budget is measured (layers.c).
 #include <math.h>
 #include <stdlib.h>
@@ -134,6 +135,8 @@ hn_status hn_layers_own_errors(hone_error *err, hn_layer_search *s) {
 typedef struct group {
     int first, count; // in the order by own errors
     double error;     // 1 - cosine of the outputs with these layers low; NaN: not measured
+    double turned;    // share of the rows whose answer changes; NaN: no classes
+    double weight;    // what the order is by
 } group;
 
 typedef struct ranking {
@@ -163,6 +166,8 @@ static hn_status measure_group(hone_error *err, ranking *r, group *g) {
         r->low[r->order[i].node] = false;
     if (status != HONE_OK) return status;
     g->error = t.accuracy.nan ? INFINITY : fmax(0, 1 - t.accuracy.cosine);
+    g->turned = 1 - t.accuracy.agreement;
+    g->weight = r->s->by_class && !isnan(g->turned) ? g->error + g->turned : g->error;
     hn_layers_try_free(&t);
     r->runs++;
     hn_optimizer_progress(r->s->o, what, (double)r->runs / (r->runs + 8.0));
@@ -181,18 +186,18 @@ static group *to_split(const ranking *r, int most_runs) {
     group *worst = NULL;
     for (int i = 0; i < r->count; i++) {
         group *g = &r->groups[i];
-        if (isfinite(g->error)) whole += g->error;
-        if (g->count > 1 && !isnan(g->error) && (!worst || g->error > worst->error)) worst = g;
+        if (isfinite(g->weight)) whole += g->weight;
+        if (g->count > 1 && !isnan(g->weight) && (!worst || g->weight > worst->weight)) worst = g;
     }
-    if (!worst || isinf(worst->error)) return worst; // what makes NaN is always found
-    return worst->error * SPLIT_SHARE > whole && r->runs < most_runs ? worst : NULL;
+    if (!worst || isinf(worst->weight)) return worst; // what makes NaN is always found
+    return worst->weight * SPLIT_SHARE > whole && r->runs < most_runs ? worst : NULL;
 }
 
 static hn_status measure_groups(hone_error *err, ranking *r, bool own) {
     for (int at = 0; at < r->layers; r->count++) {
         int size = first_size(r, own, r->count);
         if (size > r->layers - at) size = r->layers - at;
-        r->groups[r->count] = (group){at, size, NAN};
+        r->groups[r->count] = (group){at, size, NAN, NAN, NAN};
         at += size;
     }
     for (int i = 0; i < r->count && !hn_optimizer_late(r->s->o); i++)
@@ -201,8 +206,8 @@ static hn_status measure_groups(hone_error *err, ranking *r, bool own) {
     for (group *g; !hn_optimizer_late(r->s->o) && (g = to_split(r, most_runs));) {
         int half = g->count / 2;
         group *rest = &r->groups[r->count++];
-        *rest = (group){g->first + half, g->count - half, NAN};
-        *g = (group){g->first, half, NAN};
+        *rest = (group){g->first + half, g->count - half, NAN, NAN, NAN};
+        *g = (group){g->first, half, NAN, NAN, NAN};
         HN_TRY(measure_group(err, r, g));
         HN_TRY(measure_group(err, r, rest));
     }
@@ -214,9 +219,9 @@ static hn_status measure_groups(hone_error *err, ranking *r, bool own) {
 static void share_out(const ranking *r) {
     double measured = 0, own_measured = 0;
     for (int i = 0; i < r->count; i++)
-        for (int k = 0; k < r->groups[i].count && isfinite(r->groups[i].error); k++) {
+        for (int k = 0; k < r->groups[i].count && isfinite(r->groups[i].weight); k++) {
             double own = r->order[r->groups[i].first + k].own;
-            if (!k) measured += r->groups[i].error;
+            if (!k) measured += r->groups[i].weight;
             if (isfinite(own)) own_measured += own;
         }
     double rate = own_measured > 0 && measured > 0 ? measured / own_measured : 1;
@@ -230,15 +235,19 @@ static void share_out(const ranking *r) {
             double own = isnan(of[k].own) ? 0 : of[k].own;
             of[k].together = isnan(g->error) ? 0 : g->count;
             of[k].error = g->error;
-            if (isnan(g->error)) of[k].score = own * rate;
-            else if (g->count == 1 || isinf(g->error) || !(sum > 0)) of[k].score = g->error / g->count;
-            else of[k].score = isinf(own) ? INFINITY : g->error * own / sum;
+            of[k].turned = g->turned;
+            if (isnan(g->weight)) of[k].score = own * rate;
+            else if (g->count == 1 || isinf(g->weight) || !(sum > 0)) of[k].score = g->weight / g->count;
+            else of[k].score = isinf(own) ? INFINITY : g->weight * own / sum;
         }
     }
 }
 
 hn_status hn_layers_rank(hone_error *err, hn_layer_search *s, hn_ranked *order, int *out_count) {
-    ranking r = {.s = s, .order = order, .samples = hn_samples_for(s->o, RANK_ROWS, RANK_ELEMENTS)};
+    // Answers are counted by rows: few of them show only layers that turn many.
+    ranking r = {.s = s, .order = order,
+                 .samples = hn_samples_for(s->o, s->by_class ? 8 * RANK_ROWS : RANK_ROWS,
+                                           s->by_class ? 8 * RANK_ELEMENTS : RANK_ELEMENTS)};
     bool own = false;
     for (const hn_node *node = s->base->main->first; node; node = node->next) {
         if (!s->node_in[node->id]) continue;
@@ -258,6 +267,7 @@ hn_status hn_layers_rank(hone_error *err, hn_layer_search *s, hn_ranked *order, 
         for (int i = 0; i < r.layers; i++) {
             s->error[order[i].node] = order[i].error;
             s->together[order[i].node] = order[i].together;
+            s->turned[order[i].node] = order[i].turned;
         }
         s->runs += r.runs;
         *out_count = r.layers;

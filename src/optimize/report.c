@@ -49,6 +49,7 @@ static json_t *verdict_json(const hn_verdict *v, bool recheck) {
                      v->accuracy.samples ? accuracy_json(&v->accuracy) : json_null(), "rows_needed",
                      v->rows_needed ? json_integer(v->rows_needed) : json_null(), "decision",
                      v->decision ? json_loads(v->decision, 0, NULL) : json_null());
+    json_object_set_new(json, "seconds", v->tried ? json_real(v->seconds) : json_null());
     json_object_set_new(json, "was_kept", recheck ? json_boolean(v->was_kept) : json_null());
     return json;
 }
@@ -85,6 +86,7 @@ hn_status hn_optimize_report(hone_error *err, const hn_optimize_options *options
                                                 number(layer->error)));
         json_t *row = json_array_get(layers, json_array_size(layers) - 1);
         json_object_set_new(row, "together", layer->together ? json_integer(layer->together) : json_null());
+        json_object_set_new(row, "answers_changed", layer->together ? number(layer->turned) : json_null());
         json_object_set_new(row, "own_error", number(layer->own_error));
         json_object_set_new(row, "strategy", json_string(layer->strategy));
         json_object_set_new(row, "why", *layer->why ? json_string(layer->why) : json_null());
