@@ -123,6 +123,7 @@ void hn_doctor_free(hn_doctor *doctor) {
     hn_free(doctor->samples);
     hn_vec_free(&doctor->ceilings);
     hn_vec_free(&doctor->libs);
+    hn_vec_free(&doctor->missing);
     hn_vec_free(&doctor->findings);
     *doctor = (hn_doctor){0};
 }
@@ -225,6 +226,9 @@ void hn_doctor_text(hn_str *out, const hn_doctor *doctor) {
     for (size_t i = 0; i < doctor->libs.count; i++)
         hn_str_printf(out, "  %c %-14s %-12s %s\n", doctor->libs.data[i].used ? '*' : ' ', doctor->libs.data[i].family,
                       doctor->libs.data[i].version, doctor->libs.data[i].path);
+    if (doctor->missing.count && (doctor->probe || doctor->libs.count)) hn_str_append(out, "Not found, and lost by it\n");
+    for (size_t i = 0; i < doctor->missing.count && (doctor->probe || doctor->libs.count); i++)
+        hn_str_printf(out, "  - %-14s %s\n", doctor->missing.data[i].family, doctor->missing.data[i].lost);
     hn_str_append(out, doctor->findings.count ? "Findings\n" : "Findings  none\n");
     for (size_t i = 0; i < doctor->findings.count; i++) {
         const hn_finding *f = &doctor->findings.data[i];
@@ -323,6 +327,14 @@ void hn_doctor_json(hn_str *out, const hn_doctor *doctor) {
         hn_str_append(out, ",");
         json_text(out, "path", lib->path);
         hn_str_printf(out, ",\"used\":%s}", lib->used ? "true" : "false");
+    }
+    hn_str_append(out, "],\"missing_libraries\":[");
+    for (size_t i = 0; i < doctor->missing.count; i++) {
+        hn_str_append(out, i ? ",{" : "{");
+        json_text(out, "family", doctor->missing.data[i].family);
+        hn_str_append(out, ",");
+        json_text(out, "lost", doctor->missing.data[i].lost);
+        hn_str_append(out, "}");
     }
     hn_str_append(out, "],\"findings\":[");
     for (size_t i = 0; i < doctor->findings.count; i++) {

@@ -23,6 +23,10 @@ typedef struct hn_found_lib {
     bool used;          // what a program gets that asks the loader for this name
 } hn_found_lib;
 
+typedef struct hn_missing_lib {
+    const char *family, *lost; // what does not work without it
+} hn_missing_lib;
+
 // What a ceiling is compared with; doctor_ceilings.c has a row for each.
 typedef enum hn_ceiling_kind {
     HN_CEILING_PLAIN, // with nothing
@@ -78,6 +82,7 @@ typedef struct hn_doctor {
     char no_gpu[HONE_ERROR_TEXT_BYTES]; // why
     hn_sample *samples;          // per device; owned
     HN_VEC(hn_found_lib) libs;
+    HN_VEC(hn_missing_lib) missing; // that nothing was found of, by name and place
     HN_VEC(hn_finding) findings; // gravest first
 } hn_doctor;
 

@@ -27,11 +27,18 @@ typedef struct search {
 
 static const struct family {
     const char *name, *file; // file: start of the library's name
+    const char *lost;        // without it
 } k_families[] = {
-    {"NVIDIA driver", "libcuda.so."},      {"CUDA runtime", "libcudart.so."}, {"cuBLAS", "libcublas.so."},
-    {"cuBLASLt", "libcublasLt.so."},       {"cuDNN", "libcudnn.so."},         {"NVRTC", "libnvrtc.so."},
-    {"NCCL", "libnccl.so."},               {"NVML", "libnvidia-ml.so."},      {"DCGM", "libdcgm.so."},
-    {"TensorRT", "libnvinfer.so."},
+    {"NVIDIA driver", "libcuda.so.", "nothing runs on a card"},
+    {"CUDA runtime", "libcudart.so.", "programs that bring none of their own do not start (hone needs none)"},
+    {"cuBLAS", "libcublas.so.", "programs that bring none of their own do not start (hone needs none)"},
+    {"cuBLASLt", "libcublasLt.so.", "hone's matrix products on cards, and their ceilings here"},
+    {"cuDNN", "libcudnn.so.", "hone's convolutions on cards"},
+    {"NVRTC", "libnvrtc.so.", "hone's own kernels: --device cuda does not work"},
+    {"NCCL", "libnccl.so.", "programs on several cards that bring none of their own do not start"},
+    {"NVML", "libnvidia-ml.so.", "all telemetry of cards, but for DCGM's"},
+    {"DCGM", "libdcgm.so.", "SM, tensor and DRAM activity of cards before Hopper"},
+    {"TensorRT", "libnvinfer.so.", "programs built on it do not start (hone needs none)"},
 };
 
 static void add_folder(search *s, bool searched, const char *fmt, ...) HN_PRINTF(3, 4);
@@ -80,6 +87,35 @@ static void add_pythons(search *s, const char *prefix, const char *packages) {
     closedir(dir);
 }
 
+// What the loader was told to search: folders in /etc/ld.so.conf and the files that it includes, in their order.
+static void add_loader_file(search *s, const char *path) {
+    char text[8192];
+    hn_slice rest = {text, 0}, line;
+    ssize_t got = hn_sys_read(path, text, sizeof text);
+    if (got <= 0) return;
+    rest.length = (size_t)got;
+    while (hn_slice_line(&rest, &line)) {
+        line = hn_slice_trim(line);
+        if (line.length && line.data[0] == '/') add_folder(s, true, "%.*s", (int)line.length, line.data);
+    }
+}
+
+static void add_loader_folders(search *s) {
+    char path[HN_SYS_PATH_BYTES];
+    struct dirent **entries;
+    if (!hn_sys_path(path, "/etc/ld.so.conf.d")) return;
+    int count = scandir(path, &entries, NULL, alphasort);
+    for (int i = 0; i < count; i++) {
+        size_t length = strlen(entries[i]->d_name);
+        if (length > 5 && strcmp(entries[i]->d_name + length - 5, ".conf") == 0 &&
+            hn_sys_path(path, "/etc/ld.so.conf.d/%.200s", entries[i]->d_name))
+            add_loader_file(s, path);
+        free(entries[i]);
+    }
+    if (count >= 0) free(entries);
+    if (hn_sys_path(path, "/etc/ld.so.conf")) add_loader_file(s, path);
+}
+
 static void add_folders(search *s) {
     static const char *const k_default[] = {"/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib",
                                             "/usr/local/lib", "/usr/local/nvidia/lib64", "/usr/local/nvidia/lib"};
@@ -89,6 +125,7 @@ static void add_folders(search *s) {
         if (length) add_folder(s, true, "%.*s", (int)length, at);
         at += length + (at[length] == ':');
     }
+    add_loader_folders(s);
     for (size_t i = 0; i < HN_COUNT_OF(k_default); i++)
         add_folder(s, true, "%s", k_default[i]);
     char path[HN_SYS_PATH_BYTES];
@@ -97,6 +134,7 @@ static void add_folders(search *s) {
         if (strncmp(entry->d_name, "cuda", 4) == 0) {
             add_folder(s, false, "/usr/local/%.64s/lib64", entry->d_name);
             add_folder(s, false, "/usr/local/%.64s/targets/x86_64-linux/lib", entry->d_name);
+            add_folder(s, false, "/usr/local/%.64s/compat", entry->d_name);
         }
     if (dir) closedir(dir);
     const char *conda = hn_config_env("CONDA_PREFIX"), *venv = hn_config_env("VIRTUAL_ENV"), *home = hn_config_env("HOME");
@@ -121,6 +159,7 @@ static void add_lib(search *s, const struct family *family, const folder *from, 
     if (snprintf(path, sizeof path, "%s/%s", from->path, file) >= (int)sizeof path || !realpath(path, real)) return;
     const char *base = strrchr(real, '/') ? strrchr(real, '/') + 1 : real;
     hn_found_lib lib = {.family = family->name, .major = atoi(file + strlen(family->file))};
+    if (lib.major >= 100) lib.major = 1; // a driver's version; its soname ends with 1
     const char *digits = strncmp(base, family->file, strlen(family->file)) == 0 ? base + strlen(family->file)
                                                                                  : file + strlen(family->file);
     size_t length = strspn(digits, "0123456789.");
@@ -172,9 +211,13 @@ static void check_shadows(hn_doctor *doctor) {
                 const hn_found_lib *swap = a;
                 a = b, b = swap;
             }
-            SAY(doctor, HN_LEVEL_WARN, "shadowed",
-                "a program that mixes them fails with missing symbols, or silently runs the older one",
-                "keep one: unset LD_LIBRARY_PATH for Python programs, or remove the wheel or the package",
+            bool of_driver = strcmp(a->family, "NVIDIA driver") == 0 || strcmp(a->family, "NVML") == 0;
+            if (of_driver && (strstr(a->path, "/compat/") || strstr(b->path, "/compat/"))) continue; // see check_compat
+            SAY(doctor, HN_LEVEL_WARN, of_driver ? "driver_libraries" : "shadowed",
+                of_driver ? "only the one of the kernel's driver works; the other fails to start"
+                          : "a program that mixes them fails with missing symbols, or silently runs the older one",
+                of_driver ? "remove the driver's libraries from the container's image: the toolkit mounts the host's"
+                          : "keep one: unset LD_LIBRARY_PATH for Python programs, or remove the wheel or the package",
                 "%s %s (%.80s) %s %s (%.80s)", a->family, a->version, tail(a->path), a->used ? "hides" : "stands beside", b->version, tail(b->path));
             break; // one sentence a library
         }
@@ -206,6 +249,20 @@ static void check_driver_fit(hn_doctor *doctor) {
     }
 }
 
+// The forward-compatible driver library of CUDA's images helps only where the host's driver is older than it.
+static void check_compat(hn_doctor *doctor) {
+    const char *driver = doctor->probe && hn_probe_device_count(doctor->probe) ? hn_probe_device(doctor->probe, 0)->driver : "";
+    for (size_t i = 0; i < doctor->libs.count && *driver; i++) {
+        const hn_found_lib *lib = &doctor->libs.data[i];
+        if (!lib->used || strcmp(lib->family, "NVIDIA driver") != 0 || !strstr(lib->path, "/compat/") ||
+            driver_number(lib->version) >= driver_number(driver))
+            continue;
+        SAY(doctor, HN_LEVEL_FAULT, "cuda_compat", "programs end with 'system has unsupported display driver / cuda driver combination' (803)",
+            "take the compat folder out of LD_LIBRARY_PATH and /etc/ld.so.conf.d",
+            "the loader takes libcuda %s (%.80s), older than the driver %.40s", lib->version, tail(lib->path), driver);
+    }
+}
+
 static const hn_found_lib *used_lib(const hn_doctor *doctor, const char *family) {
     for (size_t i = 0; i < doctor->libs.count; i++)
         if (doctor->libs.data[i].used && strcmp(doctor->libs.data[i].family, family) == 0) return &doctor->libs.data[i];
@@ -234,7 +291,15 @@ void hn_doctor_check_libs(hn_doctor *doctor) {
     add_folders(&s);
     scan(&s);
     hn_free(s.folders);
+    for (size_t k = 0; k < HN_COUNT_OF(k_families); k++) {
+        bool found = false;
+        for (size_t i = 0; i < doctor->libs.count; i++) found |= doctor->libs.data[i].family == k_families[k].name;
+        // A library that is open was there under a name of its own (HONE_NVML_LIB).
+        if (strcmp(k_families[k].name, "NVML") == 0) found |= doctor->probe && hn_probe_device_count(doctor->probe) > 0;
+        if (!found) (void)!hn_vec_push(&doctor->missing, ((hn_missing_lib){k_families[k].name, k_families[k].lost}));
+    }
     check_shadows(doctor);
+    check_compat(doctor);
     check_driver_fit(doctor);
     check_pairs(doctor);
 }

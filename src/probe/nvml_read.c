@@ -194,7 +194,7 @@ static const struct getter {
     {get_memory, HN_TIER_UTIL, {HN_M_fb_total_bytes, HN_M_fb_used_bytes, HN_M_fb_free_bytes, HN_M_fb_reserved_bytes}},
     {get_sm_clock, HN_TIER_EVERY, {HN_M_sm_clock_mhz, NONE, NONE, NONE}},
     {get_mem_clock, HN_TIER_SECOND, {HN_M_mem_clock_mhz, NONE, NONE, NONE}},
-    {get_temperature, HN_TIER_EVERY, {HN_M_gpu_temp_c, NONE, NONE, NONE}},
+    {get_temperature, HN_TIER_SECOND, {HN_M_gpu_temp_c, NONE, NONE, NONE}},
     {get_reasons, HN_TIER_EVERY, {HN_M_reasons, NONE, NONE, NONE}},
     {get_power, HN_TIER_POWER, {HN_M_power_w, NONE, NONE, NONE}},
     {get_utilization, HN_TIER_UTIL, {HN_M_gpu_util, HN_M_mem_util, NONE, NONE}},

@@ -219,6 +219,66 @@ static void libraries_that_shadow_or_do_not_fit_are_told(void **state) {
     hn_doctor_free(&doctor);
 }
 
+// The loader's own configuration, conda, containers that bring a driver's libraries, and what is not there.
+static void paths_of_containers_and_conda_are_told(void **state) {
+    (void)state;
+    clean_root();
+    put("/etc/ld.so.conf", "include /etc/ld.so.conf.d/*.conf\n");
+    put("/etc/ld.so.conf.d/00-compat-13-0.conf", "# newer\n/usr/local/cuda-13.0/compat\n");
+    put("/etc/ld.so.conf.d/zz-cuda.conf", "/usr/local/cuda-13.0/lib64\n");
+    put("/etc/ld.so.conf.d/zz-cuda.conf.bak", "/opt/old\n");
+    put("/opt/old/libcudnn.so.9.0.0", "");
+    put("/usr/local/cuda-13.0/compat/libcuda.so.580.65.06", "");
+    put("/usr/local/cuda-13.0/lib64/libcublasLt.so.13.0.0.19", "");
+    put("/opt/env/lib/libcublasLt.so.13.1.0.3", "");
+    put("/opt/env/lib/python3.12/site-packages/nvidia/cudnn/lib/libcudnn.so.9.5.1", "");
+    setenv("CONDA_PREFIX", "/opt/env", 1);
+    hn_doctor doctor = examine("", "nvml"); // driver 590
+    int seen = 0;
+    for (size_t i = 0; i < doctor.libs.count; i++) {
+        const hn_found_lib *lib = &doctor.libs.data[i];
+        seen |= strcmp(lib->version, "13.0.0.19") == 0 && lib->used ? 1 : 0;
+        seen |= strcmp(lib->version, "13.1.0.3") == 0 && !lib->used ? 2 : 0;
+        seen |= strcmp(lib->version, "9.5.1") == 0 && !lib->used ? 4 : 0;
+        seen |= strcmp(lib->version, "9.0.0") == 0 ? 8 : 0; // not a .conf file
+    }
+    assert_int_equal(seen, 7);
+    expect(&doctor, "shadowed", "libraries", HN_LEVEL_WARN, "cuBLASLt 13.0.0.19");
+    expect(&doctor, "cuda_compat", "libraries", HN_LEVEL_FAULT, "libcuda 580.65.06");
+    no_finding(&doctor, "driver_libraries");
+    bool dcgm = false, nvrtc = false;
+    for (size_t i = 0; i < doctor.missing.count; i++) {
+        dcgm |= strcmp(doctor.missing.data[i].family, "DCGM") == 0 && strstr(doctor.missing.data[i].lost, "before Hopper");
+        nvrtc |= strcmp(doctor.missing.data[i].family, "NVRTC") == 0;
+        if (strcmp(doctor.missing.data[i].family, "cuDNN") == 0) fail_msg("cuDNN is there");
+    }
+    assert_true(dcgm && nvrtc);
+    hn_str text = {0};
+    hn_doctor_text(&text, &doctor);
+    assert_non_null(strstr(hn_str_get(&text), "Not found, and lost by it\n"));
+    assert_non_null(strstr(hn_str_get(&text), "  - DCGM           SM, tensor and DRAM activity of cards before Hopper\n"));
+    hn_str_free(&text);
+    hn_doctor_free(&doctor);
+    // Where the host's driver is older than the compat library, that is what it is for.
+    doctor = examine("old", "nvml");
+    no_finding(&doctor, "cuda_compat");
+    hn_doctor_free(&doctor);
+    // An image with a driver's libraries of its own.
+    put("/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.550.54.15", "");
+    put("/usr/local/nvidia/lib64/libnvidia-ml.so.590.48.01", "");
+    char from[600], to[600];
+    for (int i = 0; i < 2; i++) {
+        const char *folder = i ? "/usr/local/nvidia/lib64" : "/usr/lib/x86_64-linux-gnu";
+        snprintf(from, sizeof from, "%s%s/libnvidia-ml.so.%s", g_root, folder, i ? "590.48.01" : "550.54.15");
+        snprintf(to, sizeof to, "%s%s/libnvidia-ml.so.1", g_root, folder);
+        assert_int_equal(symlink(from, to), 0);
+    }
+    doctor = examine("", "nvml");
+    expect(&doctor, "driver_libraries", "libraries", HN_LEVEL_WARN, "NVML 550.54.15");
+    hn_doctor_free(&doctor);
+    unsetenv("CONDA_PREFIX");
+}
+
 static void data_sheets_follow_measures_not_names(void **state) {
     (void)state;
     static const struct {
@@ -314,6 +374,7 @@ int main(void) {
         cmocka_unit_test(the_kernel_log_gives_xids_by_class),
         cmocka_unit_test(host_settings_that_hurt_are_told),
         cmocka_unit_test(libraries_that_shadow_or_do_not_fit_are_told),
+        cmocka_unit_test(paths_of_containers_and_conda_are_told),
         cmocka_unit_test(data_sheets_follow_measures_not_names),
         cmocka_unit_test(readings_of_texts_are_examined_too),
         cmocka_unit_test(a_backend_adds_its_ceilings),
