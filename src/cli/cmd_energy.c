@@ -138,7 +138,7 @@ hone_status hn_cmd_energy(hone_error *err, int argc, char **argv, int *out_exit)
         HN_FAIL(err, HONE_ERR_USAGE, "two jobs go with --compare, and with nothing else: hone energy --compare A B");
     if (s.last < 1 || s.job < 0) HN_FAIL(err, HONE_ERR_USAGE, "--last and --job are whole numbers from 1");
     if (s.price < 0 || s.co2 < 0) HN_FAIL(err, HONE_ERR_USAGE, "--price and --co2 are not negative");
-    if (!(s.seconds > 0 && s.seconds <= 1e6)) HN_FAIL(err, HONE_ERR_USAGE, "--seconds must be above 0");
+    if (!(s.seconds > 0 && s.seconds <= 1e6)) HN_FAIL(err, HONE_ERR_USAGE, "--seconds must be above 0 and at most a million");
     if (!isnan(s.units) && !(s.units > 0)) HN_FAIL(err, HONE_ERR_USAGE, "--units must be above 0");
     s.compare_a = which[0];
     s.compare_b = which[1];

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// hone report: what hone exec says at its end, of a recording.
+// hone report: what hone exec says at its end, of a recording; or the kernels of an export of Nsight Compute.
 #include "cli/cli.h"
 #include <math.h>
 #include <stdio.h>
 #include "fleet/exec_report.h"
+#include "fleet/kernels.h"
 #include "fleet/recorded.h"
 #include "fleet/segment.h"
 
@@ -53,6 +54,43 @@ static hone_status report(hone_error *err, const setup *s, const hn_exec_result 
     return status;
 }
 
+#define EXPORT_BYTES_MAX (256 << 20)
+#define HEAD_BYTES       65536
+
+static bool is_export(const char *path) {
+    char head[HEAD_BYTES];
+    FILE *f = fopen(path, "re");
+    size_t got = f ? fread(head, 1, sizeof head, f) : 0;
+    if (f) fclose(f);
+    // What PowerShell redirected is UTF-16: the letters stand where they stand, with zeros between.
+    if (got >= 2 && (memcmp(head, "\xff\xfe", 2) == 0 || memcmp(head, "\xfe\xff", 2) == 0)) {
+        size_t kept = 0;
+        for (size_t i = 2; i < got; i++)
+            if (head[i]) head[kept++] = head[i];
+        got = kept;
+    }
+    return hn_kernels_is_export((hn_slice){head, got});
+}
+
+static hone_status report_kernels(hone_error *err, const setup *s) {
+    if (s->html || s->phase || s->title || s->from_s != 0 || isfinite(s->to_s) || !isnan(s->units))
+        HN_FAIL(err, HONE_ERR_USAGE, "'%s' is an export of kernels, without time: only --json goes with it", s->path);
+    char *data;
+    size_t bytes;
+    hn_ncu_report kernels;
+    hn_str text = {0};
+    HN_TRY(hn_file_read_text(err, s->path, EXPORT_BYTES_MAX, &data, &bytes));
+    hone_status status = hn_ncu_parse(err, s->path, data, bytes, &kernels);
+    if (status == HONE_OK) {
+        status = (s->json ? hn_kernels_json : hn_kernels_text)(err, &kernels, &text);
+        if (status == HONE_OK) status = write_text(err, s->json ? s->json : "-", &text);
+        hn_ncu_free(&kernels);
+    }
+    hn_str_free(&text);
+    hn_free(data);
+    return status;
+}
+
 hone_status hn_cmd_report(hone_error *err, int argc, char **argv, int *out_exit) {
     setup s = {.to_s = INFINITY, .units = NAN};
     (void)out_exit;
@@ -70,6 +108,7 @@ hone_status hn_cmd_report(hone_error *err, int argc, char **argv, int *out_exit)
     if (!s.path) HN_FAIL(err, HONE_ERR_USAGE, "report needs a recording (hone record, hone exec --record)");
     if (!(s.from_s >= 0 && s.to_s > s.from_s)) HN_FAIL(err, HONE_ERR_USAGE, "--from and --to must be seconds, in this order");
     if (!isnan(s.units) && !(s.units > 0)) HN_FAIL(err, HONE_ERR_USAGE, "--units must be above 0");
+    if (strcmp(s.path, "-") != 0 && is_export(s.path)) return report_kernels(err, &s);
     hn_exec_result *result = hn_calloc(1, sizeof *result);
     if (!result) HN_NOMEM(err, "report");
     hone_status status = hn_recorded_read(err, s.path, s.from_s, s.to_s, s.phase, result);

@@ -3,6 +3,7 @@
 #include "fleet/history_int.h"
 #include "config/config.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -313,6 +314,21 @@ static bool is_damage(const hone_error *err) {
                                           err->vendor_code == SQLITE_IOERR_SHORT_READ);
 }
 
+// A file that never was a database: somebody's, named by mistake. Ours begins with SQLite's words, or with zeros where a
+// crash of the machine took its first page.
+static bool is_foreign(const char *path) {
+    static const char k_magic[16] = "SQLite format 3", k_zeros[16] = "";
+    char head[16];
+    struct stat file;
+    if (stat(path, &file) != 0 || file.st_size == 0) return false;
+    if (!S_ISREG(file.st_mode)) return true;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t got = fd >= 0 ? read(fd, head, sizeof head) : 0;
+    if (fd >= 0) close(fd);
+    if (got <= 0) return false; // opening tells why
+    return memcmp(head, k_magic, (size_t)got) != 0 && memcmp(head, k_zeros, (size_t)got) != 0;
+}
+
 // Renames the damaged file and begins a new one.
 static hone_status set_aside(hone_error *err, hn_history *h) {
     static const char *const k_tails[] = {"", "-wal", "-shm"};
@@ -353,7 +369,8 @@ hn_status hn_history_open(hone_error *err, const hn_history_options *options, hn
     if (status == HONE_OK) {
         hone_error why = {0};
         if (!options->read_only) make_folders(h->path);
-        status = open_db(&why, h);
+        status = is_foreign(h->path) ? HN_SET(&why, HONE_ERR_FORMAT, "'%s' is no history of hone, and is left as it is", h->path)
+                                     : open_db(&why, h);
         if (status != HONE_OK && is_damage(&why) && !options->read_only) {
             why = (hone_error){0};
             status = set_aside(&why, h);

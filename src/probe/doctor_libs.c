@@ -100,19 +100,21 @@ static void add_loader_file(search *s, const char *path) {
     }
 }
 
+static int by_text(const void *a, const void *b) { return strcmp(a, b); }
+
 static void add_loader_folders(search *s) {
-    char path[HN_SYS_PATH_BYTES];
-    struct dirent **entries;
-    if (!hn_sys_path(path, "/etc/ld.so.conf.d")) return;
-    int count = scandir(path, &entries, NULL, alphasort);
-    for (int i = 0; i < count; i++) {
-        size_t length = strlen(entries[i]->d_name);
-        if (length > 5 && strcmp(entries[i]->d_name + length - 5, ".conf") == 0 &&
-            hn_sys_path(path, "/etc/ld.so.conf.d/%.200s", entries[i]->d_name))
-            add_loader_file(s, path);
-        free(entries[i]);
+    char path[HN_SYS_PATH_BYTES], names[64][128];
+    size_t count = 0;
+    DIR *dir = hn_sys_path(path, "/etc/ld.so.conf.d") ? opendir(path) : NULL;
+    for (struct dirent *entry; dir && (entry = readdir(dir));) {
+        size_t length = strlen(entry->d_name);
+        if (length > 5 && length < sizeof names[0] && strcmp(entry->d_name + length - 5, ".conf") == 0 && count < HN_COUNT_OF(names))
+            memcpy(names[count++], entry->d_name, length + 1);
     }
-    if (count >= 0) free(entries);
+    if (dir) closedir(dir);
+    qsort(names, count, sizeof names[0], by_text);
+    for (size_t i = 0; i < count; i++)
+        if (hn_sys_path(path, "/etc/ld.so.conf.d/%s", names[i])) add_loader_file(s, path);
     if (hn_sys_path(path, "/etc/ld.so.conf")) add_loader_file(s, path);
 }
 

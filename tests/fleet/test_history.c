@@ -261,12 +261,26 @@ static void test_damage(void **state) {
     hone_error err = {0};
     char path[512];
     snprintf(path, sizeof path, "%s", file_of("damage.db"));
-    // No database at all.
+    // Somebody's file, named by mistake: it is refused and left as it is.
     FILE *f = fopen(path, "w");
     for (int i = 0; i < 5000; i++) fputs("this is not a database\n", f);
     fclose(f);
+    hn_history *h;
+    for (int read_only = 0; read_only < 2; read_only++) {
+        hn_history_options options = {.path = path, .read_only = read_only};
+        assert_int_equal(hn_history_open(&err, &options, &h), HONE_ERR_FORMAT);
+        assert_non_null(strstr(err.text, "is no history of hone"));
+    }
+    assert_int_equal(set_aside_count(path), 0);
+    struct stat left;
+    assert_int_equal(stat(path, &left), 0);
+    assert_int_equal(left.st_size, 5000 * 23);
+    // The first page is gone.
+    f = fopen(path, "w");
+    for (int i = 0; i < 16384; i++) fputc(i < 4096 ? 0 : 'x', f);
+    fclose(f);
     fleet_log_lines = 0;
-    hn_history *h = open_at(path, 0);
+    h = open_at(path, 0);
     assert_int_equal(fleet_log_lines, 1);
     assert_non_null(strstr(fleet_log[0], "set aside as"));
     assert_int_equal(set_aside_count(path), 1);

@@ -56,4 +56,33 @@ HONE_FAKE_NVML=cards=1 "$HONE" exec --source nvml --quiet --record /nonexistent/
 "$HONE" exec --source none --quiet --record "$dir/x" -- true 2>/dev/null; [ $? = 2 ] || fail "a recording of nothing"
 "$HONE" exec --source none --quiet --html "$dir/n.html" -- true || fail "a page without readings"
 check "$dir/n.html" >/dev/null
+
+# kernels of Nsight Compute: launches of one kernel together, units, thousands, what bounds it; hostile names stay text
+cat >"$dir/k.csv" <<'CSV'
+==PROF== Connected to process 1
+"ID","Process Name","Kernel Name","Metric Name","Metric Unit","Metric Value"
+"0","p","small<a, 2>","Duration","usecond","2"
+"0","p","small<a, 2>","Memory Throughput","%","10"
+"0","p","small<a, 2>","Compute (SM) Throughput","%","20"
+"1","p","big~[2J","Duration","msecond","1"
+"1","p","big~[2J","Memory Throughput","Gbyte/second","999"
+"1","p","big~[2J","Memory Throughput","%","80"
+"1","p","big~[2J","Compute (SM) Throughput","%","30"
+"1","p","big~[2J","L2 Hit Rate","%","40"
+"2","p","big~[2J","Duration","nsecond","3,000,000"
+"2","p","big~[2J","Memory Throughput","%","88"
+"2","p","big~[2J","Compute (SM) Throughput","%","30"
+"2","p","big~[2J","L2 Hit Rate","%","60"
+"3","p","dark","Policy","","x"
+CSV
+sed -i 's/~/\x1b/' "$dir/k.csv"
+"$HONE" report "$dir/k.csv" --json - >"$dir/k.json" || fail "kernels"
+jq -e '.kernels | length == 3 and (.[0] | .launches == 2 and .seconds == 0.004 and .memory_percent == 86 and .l2_hit_percent == 55 and .bound == "memory")
+    and (.[1] | .name == "small<a, 2>" and .bound == "latency" and .l2_hit_percent == null) and (.[2] | .seconds == null and .share == null and .bound == null)' "$dir/k.json" >/dev/null ||
+    fail "kernels: $(cat "$dir/k.json")"
+"$HONE" report "$dir/k.csv" >"$dir/k.txt" || fail "kernels as text"
+grep -q '^4 launches of 3 kernels, 4.002 ms' "$dir/k.txt" && grep -q 'big\\x1b\[2J' "$dir/k.txt" || fail "kernels: $(cat "$dir/k.txt")"
+python3 -c 'import sys; t=open(sys.argv[1]).read(); open(sys.argv[1],"w",encoding="utf-16").write(t)' "$dir/k.csv"
+"$HONE" report "$dir/k.csv" | cmp -s - "$dir/k.txt" || fail "kernels in UTF-16"
+"$HONE" report "$dir/k.csv" --phase x >/dev/null 2>&1; [ $? = 2 ] || fail "kernels have no phases"
 echo ok
