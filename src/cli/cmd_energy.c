@@ -91,7 +91,8 @@ static hone_status from_source(hone_error *err, const setup *s, const hn_matrix 
     hone_status status;
     const char *name = s->source;
     if (strncmp(s->source, "text:", 5) == 0) {
-        status = HN_SET(err, HONE_ERR_UNSUPPORTED, "%s: a text is one moment; joules need a recording or a live source", s->source);
+        status = hn_recorded_read_text(err, s->source + 5, r);
+        name = strrchr(s->source, '/') ? strrchr(s->source, '/') + 1 : s->source + 5;
     } else if (strncmp(s->source, "replay:", 7) == 0) {
         char path[1024];
         snprintf(path, sizeof path, "%s", s->source + 7);

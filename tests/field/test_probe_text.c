@@ -31,6 +31,14 @@ typedef struct expect {
 #define M(token) HN_M_##token
 static const expect k_expect[] = {
     {"smi/01-h200-q-load.txt", 0, 0, M(power_w), 627.32},
+    {"smi/03-h100-q-load.txt", 0, 0, M(power_w), 629.45},
+    {"smi/03-h100-q-load.txt", 0, 0, M(power_instant_w), 588.39},
+    {"smi/03-h100-q-load.txt", 0, 0, M(gpu_temp_c), 59},
+    {"smi/03-h100-q-load.txt", 0, 0, M(sm_clock_mhz), 1980},
+    {"smi/08-h100-query-gpu-idle-then-load.csv", 0, 0, M(power_w), 69.85},
+    {"smi/08-h100-query-gpu-idle-then-load.csv", 0, 1, M(power_w), 631.95},
+    {"smi/08-h100-query-gpu-idle-then-load.csv", 0, 1, M(fb_used_bytes), GIB(19818)},
+    {"smi/08-h100-query-gpu-idle-then-load.csv", 0, 1, M(mem_temp_c), 54},
     {"smi/01-h200-q-load.txt", 0, 0, M(power_instant_w), 625.24},
     {"smi/01-h200-q-load.txt", 0, 0, M(memory_power_w), 97.69},
     {"smi/01-h200-q-load.txt", 0, 0, M(power_limit_w), 700},

@@ -69,7 +69,20 @@ assert abs(sum(r["joules"] for r in phases.values()) / whole["joules"] - 1) < 0.
 assert phases["idle"]["watts"] < 130 < 600 < phases["matmul"]["watts"]
 PY
 HONE_FAKE_NVML=power=300 "$HONE" energy --source nvml --seconds 0.6 --json >"$dir/r.json" && [ "$(json '290 < d["rows"][0]["watts"] < 310')" = True ] || fail "live"
-"$HONE" energy --source text:/etc/hostname 2>/dev/null; [ $? = 4 ] || fail "a text has no joules"
+"$HONE" energy --source text:/etc/hostname 2>/dev/null; [ $? = 3 ] || fail "no text of a tool"
+# texts whose rows tell times: 2 cards, 100 W rising to 200 W and 300 W, 4 s at 1 Hz; a row out of order counts for nothing
+{
+    echo 'timestamp, index, uuid, power.draw [W]'
+    for i in 0 1 2 3 4; do
+        echo "2026/01/02 03:04:0$i.500, 0, GPU-a, $((100 + 25 * i)).00 W"
+        echo "2026/01/02 03:04:0$i.500, 1, GPU-b, 300.00 W"
+    done
+    echo '2026/01/02 03:04:01.500, 1, GPU-b, 9999.00 W'
+} >"$dir/smi.csv"
+"$HONE" energy --source "text:$dir/smi.csv" --json >"$dir/r.json" || fail "a text with times"
+[ "$(json 'round(d["rows"][0]["joules"], 6), d["rows"][0]["seconds"], d["rows"][0]["watts"]')" = "(1800.0, 4.0, 450.0)" ] || fail "joules of a text: $(cat "$dir/r.json")"
+head -3 "$dir/smi.csv" >"$dir/one.csv"
+"$HONE" energy --source "text:$dir/one.csv" >"$dir/out" 2>"$dir/err"; [ $? = 4 ] && grep -q 'different times' "$dir/err" && [ ! -s "$dir/out" ] || fail "one moment has no joules"
 
 # joules of a model's runs, idle subtracted: the fake card draws 1000 W more for each CPU that works; unknown is null
 model=$HONE_SOURCE_DIR/examples/fashion/fashion_resnet.onnx
