@@ -72,6 +72,7 @@ typedef struct hn_select {
     bool deterministic;           // results independent of the thread count
     bool keep_nan;                // no step that drops NaN, whatever it costs (docs/notes/nan.md)
     bool apart;                   // prepared forms of its own (hn_prepared_ask)
+    bool tf32;                    // float32 products may round their operands to TF32 where the device has it
 } hn_select;
 
 typedef struct hn_backend_info {
@@ -119,6 +120,8 @@ struct hn_backend {
     // Layouts then say where a value lies, too: the ids below HN_LAYOUT_OPAQUE are host memory, a copy
     // between host and device is a reorder, and kernels of both sides stand in one plan.
     bool (*on_device)(hn_backend *backend, hn_layout layout);
+    // Host layout of the same order of elements.
+    hn_layout (*host_of)(hn_backend *backend, hn_layout layout);
     // The dense row-major layout in the same memory: where views are made.
     hn_layout (*plain_of)(hn_backend *backend, hn_layout layout);
     // Host memory that copies are fast from, for values in host layouts.

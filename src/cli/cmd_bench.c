@@ -28,12 +28,17 @@ static hone_status run_resident(hone_error *err, void *user) {
     return m->backend->sync(err, m->backend);
 }
 
+static void per_run(hn_latency *l) {
+    double *const numbers[] = {&l->p50_ms, &l->p90_ms, &l->p99_ms, &l->mean_ms, &l->min_ms};
+    for (size_t i = 0; i < HN_COUNT_OF(numbers); i++)
+        *numbers[i] /= RESIDENT_RUNS;
+    l->calls *= RESIDENT_RUNS;
+}
+
 static hn_status measure_one(hone_error *err, hn_cli_model *m, const hn_measure_options *options, hn_latency *out) {
     if (!m->resident || !m->backend->on_device) return hn_measure_one(err, run_once, m, options, out);
     HN_TRY(hn_measure_one(err, run_resident, m, options, out));
-    out->p50_ms /= RESIDENT_RUNS;
-    out->p90_ms /= RESIDENT_RUNS;
-    out->p99_ms /= RESIDENT_RUNS;
+    per_run(out);
     return HONE_OK;
 }
 
@@ -287,7 +292,10 @@ static hn_status bench_pair(hone_error *err, bench_args *a, const char *path) {
     if (*differences)
         hn_log(HN_LOG_WARN, "'%s' and '%s' are not given the same work: %s", path, a->vs,
                differences);
-    HN_TRY(hn_measure_pair(err, run_once, &a->model, run_once, &a->other, &options, &pair));
+    bool resident = a->model.resident && a->model.backend->on_device;
+    hn_measure_fn run = resident ? run_resident : run_once;
+    HN_TRY(hn_measure_pair(err, run, &a->model, run, &a->other, &options, &pair));
+    if (resident) per_run(&pair.a), per_run(&pair.b);
     HN_TRY(measure_joules(err, &a->model, &start[0].joules));
     HN_TRY(measure_joules(err, &a->other, &start[1].joules));
     if (a->json) {

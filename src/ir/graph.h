@@ -233,6 +233,8 @@ bool hn_graph_within(const hn_graph *inner, const hn_graph *outer);
 hn_node *hn_node_ancestor(hn_node *node, const hn_graph *graph);
 // What an optimised file says beyond the standard: see onnx/hints.c.
 #define HN_HINT_BF16    "hone.bf16"
+#define HN_HINT_F16     "hone.f16"
+#define HN_HINT_TF32    "hone.tf32"
 #define HN_HINT_THREADS "hone.threads"
 #define HN_HINT_BATCH   "hone.batch"
 // Metadata entries of the file; NULL: there is no such key. set copies both texts and replaces; a NULL

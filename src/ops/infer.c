@@ -161,9 +161,11 @@ hn_status hn_infer_node(hone_error *err, hn_node *node) {
     if (status != HONE_OK && err && !strstr(err->text, "'"))
         hn_error_frame(err, "inferring the shapes of %s", hn_node_label(node, label, sizeof label));
     if (status != HONE_OK || !node->post_count || !node->outputs[0]) return status;
-    // Posts keep the shape; a final QuantizeLinear gives its zero point's type.
+    // Posts keep the shape; a final QuantizeLinear gives its zero point's type, a final Cast its own.
     const hn_post *last = &node->post[node->post_count - 1];
-    if (last->op == hn_op_find("", "QuantizeLinear")) {
+    if (last->op == hn_op_find("", "Cast")) {
+        node->outputs[0]->type.dtype = hn_dtype_from_onnx((int64_t)last->alpha);
+    } else if (last->op == hn_op_find("", "QuantizeLinear")) {
         const hn_value *zero = last->zero >= 0 ? node->inputs[last->zero] : NULL;
         node->outputs[0]->type.dtype = zero ? zero->type.dtype : HN_U8;
     }

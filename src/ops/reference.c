@@ -49,7 +49,7 @@ hn_status hn_ref_call(hone_error *err, const hn_node *node, const hn_tensor *con
         HN_FAIL(err, HONE_ERR_UNSUPPORTED, "%s: the operator %s has no reference here",
                 hn_node_label(node, label, sizeof label), node->op_type);
     hn_call call = {node, input_count, output_count, inputs, outputs, seed};
-    if (node->compute == HN_BF16 && input_count >= 2) return call_narrow(err, &call);
+    if (node->compute == HN_BF16 && input_count >= 2 && !*node->domain) return call_narrow(err, &call);
     HN_TRY_CTX(err, info->ref(err, &call), "running %s", hn_node_label(node, label, sizeof label));
     return HONE_OK;
 }
@@ -96,6 +96,7 @@ static hn_value *expand_post(hn_node *node, const hn_post *post, hn_value *acc, 
     }
     hn_node *made = hn_node_make(graph, before, post->op, in, count, 1);
     if (!made) return NULL;
+    if (post->op == hn_op_find("", "Cast") && !hn_node_set_int(made, "to", (int64_t)post->alpha)) return NULL;
     const char *schema = hn_op_get(post->op)->attrs;
     if (post->op != clip) {
         if (strstr(schema, "alpha:f") && !hn_node_set_float(made, "alpha", post->alpha)) return NULL;
@@ -122,7 +123,8 @@ hn_status hn_post_expand(hone_error *err, hn_node *node) {
     node->post_count = 0;
     hn_node_set_output(node, 0, acc);
     acc->type = old->type;
-    if (!hn_dtype_is_float(old->type.dtype)) acc->type.dtype = HN_F32; // behind it: QuantizeLinear
+    if (!hn_dtype_is_float(old->type.dtype) || node->post[post_count - 1].op == hn_op_find("", "Cast"))
+        acc->type.dtype = HN_F32; // behind it: QuantizeLinear
     hn_value *last = acc;
     for (int p = 0; p < post_count && last; p++)
         last = expand_post(node, &node->post[p], last, before);

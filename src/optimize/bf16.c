@@ -11,7 +11,8 @@
 #include <math.h>
 
 #define CALIBRATION_ROWS 128
-// Half a unit in the last place of bf16 is 2^-9 of the value; in front of exp it becomes a relative error.
+#define BF16_STEPS       512 // half a unit in the last place is 2^-9 of the value
+// In front of exp it becomes a relative error.
 #define MAX_EXPONENT_ERROR 0.125
 
 static bool capable(const hn_node *node) {
@@ -68,7 +69,7 @@ static const hn_node *steep_user(const hn_value *value, int depth, const hn_valu
     return NULL;
 }
 
-static void leave_steep(hn_layer_search *s, const hn_calibration *calibration) {
+void hn_layers_leave_steep(hn_layer_search *s, const hn_calibration *calibration, double steps) {
     for (const hn_node *node = s->base->main->first; node; node = node->next) {
         const hn_value *value;
         if (!s->node_in[node->id]) continue;
@@ -82,12 +83,12 @@ static void leave_steep(hn_layer_search *s, const hn_calibration *calibration) {
         const hn_node *user = steep_user(node->outputs[0], 4, &value);
         if (!user || value->id >= calibration->count || !calibration->ranges[value->id].seen) continue;
         const hn_range *range = &calibration->ranges[value->id];
-        double most = fmax(-(double)range->low, range->high), moved = most / 512;
+        double most = fmax(-(double)range->low, range->high), moved = most / steps;
         if (moved <= MAX_EXPONENT_ERROR) continue;
         s->node_in[node->id] = false;
         snprintf(s->why[node->id], sizeof s->why[0],
-                 "feeds %s with values up to %.3g, which bf16 would move by %.2g", user->op_type, most,
-                 moved);
+                 "feeds %s with values up to %.3g, which %s would move by %.2g", user->op_type, most,
+                 s->precision, moved);
     }
 }
 
@@ -97,7 +98,7 @@ static hn_status search(hone_error *err, hn_layer_search *s, hn_layer_try *out) 
     hn_calibration calibration = {0};
     HN_TRY(hn_calibrate(err, &o->gate, s->base, hn_samples_for(o, CALIBRATION_ROWS, 0),
                         o->options->progress, o->options->user, &calibration));
-    leave_steep(s, &calibration);
+    hn_layers_leave_steep(s, &calibration, BF16_STEPS);
     hn_calibration_free(&calibration);
     HN_TRY(hn_layers_leave_slow(err, s));
     if (!hn_layers_count(s)) return HONE_OK;

@@ -10,7 +10,7 @@
 #include "probe/cpu.h"
 
 static bool capable(const hn_node *node) {
-    return hn_quantize_capable(node) && strcmp(node->op_type, "Conv") != 0;
+    return node->compute == HN_NONE && hn_quantize_capable(node) && strcmp(node->op_type, "Conv") != 0;
 }
 
 // ---- the rewrite --------------------------------------------------------------------------------

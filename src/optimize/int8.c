@@ -17,6 +17,7 @@ typedef struct int8_state {
     hn_calibration calibration;
     hn_clip_method method;
     bool between; // also what lies between the layers, in hn_quantize_plan
+    bool card;
     int weight_max;
     hn_quantize_plan plan; // of the layers that are in, for their twins
 } int8_state;
@@ -25,7 +26,7 @@ static hn_status plan_of(hone_error *err, hn_layer_search *s, const bool *node_i
                          hn_quantize_plan *out) {
     const int8_state *i = s->self;
     return hn_quantize_plan_make(err, s->base, &i->calibration, i->method, node_in, i->weight_max,
-                                 i->between, out);
+                                 i->between, i->card, out);
 }
 
 static hn_status quantised(hone_error *err, const hn_layer_search *s, const hn_quantize_plan *plan,
@@ -219,7 +220,7 @@ static hn_status search_layers(hone_error *err, hn_layer_search *s, hn_layer_try
                         o->options->progress, o->options->user, &i->calibration));
     HN_TRY(best_method(err, s, out));
     HN_TRY(own_errors(err, s));
-    if (for_time(s)) HN_TRY(try_between(err, s, out, plain));
+    if (for_time(s) && !i->card) HN_TRY(try_between(err, s, out, plain));
     HN_TRY(leave_slow(err, s, out));
     return hn_layers_fit(s, &out->accuracy) ? HONE_OK : shrink(err, s, out, plain);
 }
@@ -267,20 +268,35 @@ static hn_status replay(hone_error *err, hn_layer_search *s, const json_t *given
 // One less than what adds up exactly without VNNI (hn_backend.int8_weight_max): seven bits, as other tools write them.
 int hn_int8_weight_max(void) { return hn_cpu_isa() >= HN_ISA_VNNI ? 127 : 63; }
 
+static bool capable_host(const hn_node *node) { return node->compute == HN_NONE && hn_quantize_capable(node); }
+
+// What the card's kernels would compute in float anyway is left out from the start, with the reason.
+static void leave_refused(hn_layer_search *s) {
+    for (const hn_node *node = s->base->main->first; node; node = node->next) {
+        const char *why = s->node_in[node->id] ? hn_qdq_card_refuses(node, node->inputs[1]->constant) : NULL;
+        if (!why) continue;
+        s->node_in[node->id] = false;
+        s->nodes--;
+        snprintf(s->why[node->id], sizeof s->why[0], "%s", why);
+    }
+}
+
 hone_status hn_strategy_int8(hone_error *err, hn_optimizer *o, hn_module **out_module,
                              json_t **out_decision, char *why, size_t why_size) {
-    int8_state state = {.weight_max = hn_int8_weight_max()};
+    bool card = hn_gate_on_card(&o->gate);
+    int8_state state = {.weight_max = card ? 127 : hn_int8_weight_max(), .card = card};
     hn_layer_search s;
     hn_layer_try best = {0};
-    HN_TRY(hn_layers_open(err, o, "int8", hn_quantize_capable, &s));
+    HN_TRY(hn_layers_open(err, o, "int8", card ? hn_quantize_capable : capable_host, &s));
     s.self = &state;
     s.make = make;
     s.twin = twin;
     const json_t *given = hn_replay_of(o, "int8");
     int all = s.nodes;
+    if (card) leave_refused(&s);
     hone_status status = HONE_OK;
     if (given) status = replay(err, &s, given, &best, out_decision);
-    else if (all) status = search(err, &s, &best, out_decision);
+    else if (s.nodes) status = search(err, &s, &best, out_decision);
     if (status == HONE_OK && all) status = hn_layers_record(err, &s);
     if (status == HONE_OK && best.module) {
         *out_module = best.module;
@@ -290,7 +306,8 @@ hone_status hn_strategy_int8(hone_error *err, hn_optimizer *o, hn_module **out_m
         hn_layers_say(&s, why, why_size);
     } else if (status == HONE_OK) {
         snprintf(why, why_size, "%s",
-                 all ? ""
+                 !s.nodes && all ? "no layer has an integer form on the card"
+                 : all ? ""
                      : "no Conv, Gemm or MatMul with constant float32 weights");
         if (all && s.nodes) hn_layers_say_none(&s, why, why_size);
     }

@@ -6,8 +6,8 @@
 #include <math.h>
 
 static const hn_strategy k_strategies[] = {
-#define HN_STRATEGY(id, name, lossy, needs_data, optimises, doc)                                   \
-    {name, lossy, needs_data, optimises, doc, hn_strategy_##id},
+#define HN_STRATEGY(id, name, on, lossy, needs_data, optimises, doc)                               \
+    {name, HN_ON_##on, lossy, needs_data, optimises, doc, hn_strategy_##id},
 #include "optimize/strategies.def"
 #undef HN_STRATEGY
 };
@@ -48,6 +48,8 @@ static int64_t weight_bytes(const hn_module *module) {
 int64_t hn_session_bytes(const hn_session *session) {
     hn_session_stats stats;
     hn_session_get_stats(session, &stats);
+    // On a card: what lies there, weights in the kernels' own forms, slab and workspace.
+    if (stats.device_steps) return (int64_t)(stats.slab_bytes + stats.prepacked_bytes);
     return (int64_t)(stats.weight_bytes + stats.slab_bytes + stats.prepacked_bytes);
 }
 
@@ -59,6 +61,7 @@ void hn_side_fill(const hn_gate *gate, const hn_latency *latency, const hn_sessi
 }
 
 // ---- energy -------------------------------------------------------------------------------------
+#define JOULE_CALLS 8
 typedef struct steady {
     const hn_gate *gate;
     hn_session *session;
@@ -67,14 +70,19 @@ typedef struct steady {
 
 static hone_status run_steady(hone_error *err, void *user) {
     steady *s = user;
-    return hn_session_run(err, s->session, s->in, s->gate->input_count, s->out, s->gate->output_count);
+    return hn_gate_calls(err, s->gate, s->session, s->in, s->out, JOULE_CALLS);
 }
 
 // By call, idle subtracted; NAN where nothing counts joules.
 static hn_status joules_per_call(hone_error *err, const hn_gate *gate, hn_session *session, double *out_joules) {
-    steady s = {.gate = gate, .session = session};
+    steady s = {.gate = gate};
     HN_TRY(hn_gate_inputs(err, gate, hn_gate_sample(gate, HN_SPLIT_GATE, 0), s.in));
-    return hn_measure_joules(err, hn_joules_source(session), run_steady, &s, out_joules);
+    HN_TRY(hn_gate_timed(err, gate, session, &s.session));
+    hone_status status = hn_gate_calls(err, gate, s.session, s.in, s.out, 1); // plans, if it is new
+    if (status == HONE_OK) status = hn_measure_joules(err, hn_joules_source(s.session), run_steady, &s, out_joules);
+    if (status == HONE_OK) *out_joules /= JOULE_CALLS;
+    if (s.session != session) hn_session_free(s.session);
+    return status;
 }
 
 hn_status hn_side_energy(hone_error *err, const hn_gate *gate, hn_session *session, hn_side *side) {
@@ -107,7 +115,8 @@ hn_status hn_strategy_names(hone_error *err, const char *option, const char *lis
         if (!known) {
             hn_str names = {0};
             for (size_t i = 0; i < HN_COUNT_OF(k_strategies); i++)
-                hn_str_printf(&names, "%s%s", i ? ", " : "", k_strategies[i].name);
+                if (!hn_strategy_listed(hn_str_get(&names), k_strategies[i].name)) // one of each name
+                    hn_str_printf(&names, "%s%s", i ? ", " : "", k_strategies[i].name);
             hone_status status = HN_SET(err, HONE_ERR_USAGE, "%s: '%.*s' is no strategy (%s)",
                                         option, (int)item, at, hn_str_get(&names));
             hn_str_free(&names);
@@ -388,7 +397,7 @@ static hn_status try_row(hone_error *err, hn_optimizer *o, const hn_strategy *st
 
 hn_status hn_optimizer_try_all(hone_error *err, hn_optimizer *o) {
     for (size_t i = 0; i < HN_COUNT_OF(k_strategies); i++)
-        if (is_listed(o, k_strategies[i].name))
+        if (k_strategies[i].on != (hn_gate_on_card(&o->gate) ? HN_ON_HOST : HN_ON_CARD) && is_listed(o, k_strategies[i].name))
             HN_TRY(try_row(err, o, &k_strategies[i], (double)i / HN_COUNT_OF(k_strategies)));
     return o->options->extra ? try_row(err, o, o->options->extra, 1) : HONE_OK;
 }

@@ -51,6 +51,12 @@ bool hn_gate_labels_judge(const hn_accuracy *baseline);
 bool hn_gate_accepts(const hn_budget *budget, const hn_accuracy *baseline,
                      const hn_accuracy *candidate, const hn_accuracy *exact_from, char *why, size_t why_size);
 
+// The session as the gate times it: on a card with inputs and outputs there, *io_calls runs started before one
+// wait. *out_timed is `session` itself on a host, else the caller's to free before it.
+hn_status hn_gate_timed(hone_error *err, const hn_gate *gate, hn_session *session, hn_session **out_timed);
+hn_status hn_gate_calls(hone_error *err, const hn_gate *gate, hn_session *session, const hn_tensor *in, hn_tensor *out, int calls);
+bool hn_gate_on_card(const hn_gate *gate);
+
 // ---- notes.c ------------------------------------------------------------------------------------
 typedef struct hn_optimizer hn_optimizer;
 // After the baseline: fails where the data can judge nothing, else adds the notes of the result.
@@ -92,12 +98,14 @@ typedef struct hn_qparam {
     bool set;
     float scale;
     uint8_t zero;
+    bool around_zero; // signed integers, zero is 0
 } hn_qparam;
 typedef struct hn_quantize_plan {
     bool *node_in;       // by node id: this node computes in int8
     hn_qparam *params;   // by value id: the value is quantised
     uint32_t node_count, value_count;
     int weight_max;      // 127, or 63 where the ISA's u8*s8 sums saturate
+    bool symmetric;      // signed data around zero, as cards want it: zero points are 0
     bool between;        // sums and activations between quantised values read integers, too
 } hn_quantize_plan;
 bool hn_quantize_capable(const hn_node *node); // Conv, Gemm, MatMul with constant float32 weights
@@ -113,7 +121,7 @@ hn_status hn_quantize_weight(hone_error *err, hn_node *node, int weight_max, boo
 // Which values must be quantised for these nodes, and their parameters.
 hn_status hn_quantize_plan_make(hone_error *err, hn_module *module, const hn_calibration *calibration,
                                 hn_clip_method method, const bool *node_in, int weight_max,
-                                bool between, hn_quantize_plan *out_plan);
+                                bool between, bool symmetric, hn_quantize_plan *out_plan);
 void hn_quantize_plan_free(hn_quantize_plan *plan);
 // Rewrites the module into QDQ form.
 hn_status hn_quantize_apply(hone_error *err, hn_module *module, const hn_quantize_plan *plan);
@@ -151,8 +159,10 @@ typedef struct hn_optimizer {
     int kept_count;
 } hn_optimizer;
 
+typedef enum hn_strategy_on { HN_ON_ANY, HN_ON_HOST, HN_ON_CARD } hn_strategy_on;
 struct hn_strategy {
     const char *name;
+    hn_strategy_on on;
     bool lossy, needs_data;
     const char *optimises, *doc;
     // Makes a candidate from o->current. *out_module NULL: nothing to do, with the reason written to
@@ -160,7 +170,7 @@ struct hn_strategy {
     hone_status (*run)(hone_error *err, hn_optimizer *o, hn_module **out_module,
                        json_t **out_decision, char *why, size_t why_size);
 };
-#define HN_STRATEGY(id, name, lossy, needs_data, optimises, doc)                                   \
+#define HN_STRATEGY(id, name, on, lossy, needs_data, optimises, doc)                                \
     hone_status hn_strategy_##id(hone_error *err, hn_optimizer *o, hn_module **out_module,       \
                                    json_t **out_decision, char *why, size_t why_size);
 #include "optimize/strategies.def"
@@ -259,6 +269,9 @@ hn_status hn_layers_record(hone_error *err, const hn_layer_search *s); // rows o
 int hn_layers_count(const hn_layer_search *s);                         // those that are in
 json_t *hn_layers_to_json(const hn_layer_search *s);
 hn_status hn_layers_from_json(hone_error *err, hn_layer_search *s, const json_t *json);
+// Layers whose result goes into exp, log or softmax at a magnitude where one part in `steps` moves it too far
+// stay float32, with the reason in s->why; so do those whose input is not finite.
+void hn_layers_leave_steep(hn_layer_search *s, const hn_calibration *calibration, double steps); // bf16.c
 // Gives every unnamed value of the main graph a name of its own.
 hn_status hn_name_values(hone_error *err, hn_module *module);
 #endif

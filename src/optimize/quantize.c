@@ -28,7 +28,7 @@ bool hn_quantize_capable(const hn_node *node) {
     const hn_value *in = hn_in(node, 0);
     if (!in || in->type.dtype != HN_F32 || in->constant) return false;
     const hn_tensor *weight = weight_of(node);
-    if (!weight || node->compute != HN_NONE) return false;
+    if (!weight) return false;
     const hn_value *bias = hn_in(node, 2);
     if (bias && (!bias->constant || bias->constant->dtype != HN_F32)) return false;
     if (is_op(node, "Conv")) return weight->shape.rank >= 3;
@@ -167,6 +167,12 @@ static void propagate(chooser *c) {
     }
 }
 
+// 127 steps to either side; a range without extent gives scale 1.
+static hn_qparam around_zero(float low, float high) {
+    float scale = fmaxf(-low, high) / 127;
+    return (hn_qparam){true, scale >= 1.2e-38f && isfinite(scale) ? scale : 1, 0, true};
+}
+
 static hn_status choose(hone_error *err, chooser *c, hn_clip_method method) {
     hn_graph *main = c->module->main;
     uint32_t count = c->plan->value_count;
@@ -195,7 +201,8 @@ static hn_status choose(hone_error *err, chooser *c, hn_clip_method method) {
     for (uint32_t i = 0; i < count; i++) {
         hn_qparam *p = &c->plan->params[i];
         uint32_t root = find_group(c, i);
-        if (p->set) hn_range_params(c->low[root], c->high[root], &p->scale, &p->zero);
+        if (p->set && c->plan->symmetric) *p = around_zero(c->low[root], c->high[root]);
+        else if (p->set) hn_range_params(c->low[root], c->high[root], &p->scale, &p->zero);
     }
     (void)err;
     return HONE_OK;
@@ -203,11 +210,12 @@ static hn_status choose(hone_error *err, chooser *c, hn_clip_method method) {
 
 hn_status hn_quantize_plan_make(hone_error *err, hn_module *module, const hn_calibration *calibration,
                                 hn_clip_method method, const bool *node_in, int weight_max,
-                                bool between, hn_quantize_plan *out_plan) {
+                                bool between, bool symmetric, hn_quantize_plan *out_plan) {
     hn_quantize_plan plan = {.node_count = module->next_node_id,
                              .value_count = module->next_value_id,
                              .weight_max = weight_max,
-                             .between = between};
+                             .between = between,
+                             .symmetric = symmetric};
     size_t values = (size_t)plan.value_count + 1;
     plan.node_in = hn_calloc((size_t)plan.node_count + 1, sizeof *plan.node_in);
     plan.params = hn_calloc(values, sizeof *plan.params);
@@ -277,7 +285,7 @@ static hn_status quantise_at(hone_error *err, hn_graph *graph, hn_node *before, 
     const char *suffix = hn_arena_printf(arena, "_q%s", tag);
     if (!scale_name || !zero_name || !suffix) HN_NOMEM(err, "quantising");
     out[1] = constant_of(graph, scale_name, HN_F32, &scalar, &scale);
-    out[2] = constant_of(graph, zero_name, HN_U8, &scalar, &zero);
+    out[2] = constant_of(graph, zero_name, p->around_zero ? HN_I8 : HN_U8, &scalar, &zero);
     if (!out[1] || !out[2]) HN_NOMEM(err, "quantising");
     *(float *)scale.data = p->scale;
     *(uint8_t *)zero.data = p->zero;
@@ -556,8 +564,8 @@ json_t *hn_quantize_to_json(const hn_module *module, const hn_quantize_plan *pla
         json_object_set_new(values, value->name,
                             json_pack("[s,i]", scale, (int)plan->params[value->id].zero));
     }
-    return json_pack("{s:i,s:o,s:o,s:b}", "weight_max", plan->weight_max, "nodes", nodes, "values",
-                     values, "between", plan->between);
+    return json_pack("{s:i,s:o,s:o,s:b,s:b}", "weight_max", plan->weight_max, "nodes", nodes, "values",
+                     values, "between", plan->between, "symmetric", plan->symmetric);
 }
 
 hn_status hn_quantize_from_json(hone_error *err, const json_t *json, const hn_module *module,
@@ -568,6 +576,7 @@ hn_status hn_quantize_from_json(hone_error *err, const json_t *json, const hn_mo
     plan.params = hn_calloc((size_t)plan.value_count + 1, sizeof *plan.params);
     json_t *nodes = json_object_get(json, "nodes"), *values = json_object_get(json, "values"), *item;
     plan.between = json_is_true(json_object_get(json, "between"));
+    plan.symmetric = json_is_true(json_object_get(json, "symmetric"));
     plan.weight_max = (int)json_integer_value(json_object_get(json, "weight_max"));
     hone_status status = HONE_OK;
     if (!plan.node_in || !plan.params)
@@ -589,12 +598,12 @@ hn_status hn_quantize_from_json(hone_error *err, const json_t *json, const hn_mo
         const char *scale = json_string_value(json_array_get(item, 0));
         json_int_t zero = json_integer_value(json_array_get(item, 1));
         if (status != HONE_OK) break;
-        if (!value || !scale || zero < 0 || zero > 255) {
+        if (!value || !scale || zero < 0 || zero > (plan.symmetric ? 0 : 255)) {
             status = HN_SET(err, HONE_ERR_FORMAT, "the decisions' value '%s' does not fit the model",
                             name);
             break;
         }
-        plan.params[value->id] = (hn_qparam){true, strtof(scale, NULL), (uint8_t)zero};
+        plan.params[value->id] = (hn_qparam){true, strtof(scale, NULL), (uint8_t)zero, plan.symmetric};
     }
     for (const hn_node *node = module->main->first; node && status == HONE_OK; node = node->next)
         if (plan.node_in[node->id] &&

@@ -2,6 +2,7 @@
 // The strategy `graph`, and what strategies share. Each makes a candidate from the best model so far;
 // whether that is kept is decided elsewhere (judge.c).
 #include "optimize/optimize_int.h"
+#include "config/config.h"
 
 hn_status hn_name_values(hone_error *err, hn_module *module) {
     hn_graph *main = module->main;
@@ -40,6 +41,19 @@ hone_status hn_strategy_graph(hone_error *err, hn_optimizer *o, hn_module **out_
     }
     *out_decision = json_object();
     *out_module = module;
+    return HONE_OK;
+}
+
+// ---- tf32 ---------------------------------------------------------------------------------------
+hone_status hn_strategy_tf32(hone_error *err, hn_optimizer *o, hn_module **out_module,
+                             json_t **out_decision, char *why, size_t why_size) {
+    if (hn_config_get()->cuda_tf32 || hn_module_meta(o->current, HN_HINT_TF32)) {
+        snprintf(why, why_size, "products round to TF32 already");
+        return HONE_OK;
+    }
+    HN_TRY(hn_rewritten(err, o, out_module));
+    if (!hn_module_set_meta(*out_module, HN_HINT_TF32, "1")) HN_NOMEM(err, "choosing TF32");
+    *out_decision = json_object();
     return HONE_OK;
 }
 

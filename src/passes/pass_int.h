@@ -51,4 +51,6 @@ bool hn_pass_post_of(const hn_pass_ctx *ctx, const hn_node *producer, hn_node **
 // Appends the post, whose operands are inputs of the node already, in the place of `step`.
 hn_status hn_pass_absorb(hone_error *err, hn_pass_ctx *ctx, hn_node *node, hn_node *step,
                          const hn_post *post);
+// Everything behind the node that can become its posts.
+hn_status hn_pass_absorb_steps(hone_error *err, hn_pass_ctx *ctx, hn_node *node);
 #endif

@@ -54,6 +54,9 @@ typedef struct hn_pass_options {
     void *user;
 } hn_pass_options;
 
+// Why a card computes this Conv, MatMul or Gemm with integer weights in float; NULL: it does not.
+const char *hn_qdq_card_refuses(const hn_node *node, const hn_tensor *weight);
+
 // All default passes of a level to a fixed point (bounded rounds): infer, run, verify. The device
 // level includes the portable one. options may be NULL. An unknown name in `disable` or `names` is
 // HONE_ERR_USAGE.

@@ -134,6 +134,10 @@ static hn_status absorb_steps(hone_error *err, hn_pass_ctx *ctx, hn_node *node, 
     return HONE_OK;
 }
 
+hn_status hn_pass_absorb_steps(hone_error *err, hn_pass_ctx *ctx, hn_node *node) {
+    return absorb_steps(err, ctx, node, false);
+}
+
 // Element-wise nodes that a backend writes kernels for can take steps as well as the heavy ones.
 static bool takes_steps(const hn_node *node, bool wide) {
     if (heavy(node)) return true;

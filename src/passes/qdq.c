@@ -6,6 +6,7 @@
 // are the same: one scale and zero point for the whole tensor commute with moving its elements.
 // qdq_fuse: DequantizeLinear -> Conv / MatMul / Gemm (with posts) [-> QuantizeLinear] becomes
 // hn.QConv or hn.QMatMul (ops/internal.c), quantised residuals included.
+// qdq_card: the same for cards, of signed data around zero only; what they do not take stays float.
 // qdq_dynamic: a product of integers whose data was quantised by its own range at run time takes the
 // same form, so that posts and qdq_fuse see it.
 #include "passes/match.h"
@@ -553,6 +554,7 @@ static hn_status fuse(hone_error *err, hn_pass_ctx *ctx, const group *g) {
     if (!node || (g->conv && !hn_node_copy_attrs(node, old)))
         HN_NOMEM(err, "fusing a quantised group");
     node->name = old->name;
+    node->compute = old->compute;
     node->base_input_count = BASE_INPUTS;
     HN_TRY(carry_posts(err, ctx, old, node));
     node->outputs[0]->type = old->outputs[0]->type;
@@ -560,6 +562,53 @@ static hn_status fuse(hone_error *err, hn_pass_ctx *ctx, const group *g) {
     HN_TRY(absorb_quantise(err, ctx, node));
     if (!node->post_count) node->base_input_count = 0;
     return HONE_OK;
+}
+
+// ---- qdq_card -----------------------------------------------------------------------------------
+// What the tensor cores take: signed integers around zero on both sides, 16 of them side by side.
+const char *hn_qdq_card_refuses(const hn_node *node, const hn_tensor *weight) {
+    bool conv = hn_pass_is(node, "Conv");
+    if (conv && hn_op_int(node, "group") != 1) return "grouped convolutions have no integer form on cards";
+    if (weight->shape.rank < 2 || weight->shape.rank > 5) return "no integer form of this rank on cards";
+    int64_t depth = weight->shape.dims[conv ? 1 : hn_pass_is(node, "Gemm") && hn_op_int(node, "transB") ? 1 : 0];
+    if (depth % 16) return conv ? "its input channels are no multiple of 16" : "its depth is no multiple of 16";
+    return NULL;
+}
+
+static const char *card_refuses(const hn_pass_ctx *ctx, const group *g) {
+    const hn_tensor *zero = g->x.zero ? hn_pass_constant(ctx, g->x.zero) : NULL;
+    if (g->x.dtype != HN_I8 || g->w.dtype != HN_I8) return "its integers are unsigned";
+    if (!hn_pass_constant(ctx, g->x.scale) || (g->x.zero && !zero)) return "its scale is known at run time only";
+    if (!zero_is_nothing(g->x.zero) || !zero_is_nothing(g->w.zero)) return "its zero point is not 0";
+    return hn_qdq_card_refuses(g->node, g->w.q->constant);
+}
+
+// Steps hang behind a layer only where it becomes one: a float layer's are the business of other passes.
+static hone_status card_graph(hone_error *err, hn_pass_ctx *ctx, hn_graph *graph) {
+    HN_VEC(hn_node *) nodes = {0};
+    hone_status status = HONE_OK;
+    for (hn_node *node = graph->first; node && status == HONE_OK; node = node->next)
+        if ((hn_pass_is(node, "Conv") || hn_pass_is(node, "Gemm") || hn_pass_is(node, "MatMul")) &&
+            !hn_vec_push(&nodes, node))
+            status = HN_SET(err, HONE_ERR_NOMEM, "out of memory (fusing quantised groups)");
+    for (size_t i = 0; i < nodes.count && status == HONE_OK; i++) {
+        group g;
+        hn_node *node = nodes.data[i];
+        if (!node->outputs[0] || hn_pass_pinned(ctx, node->outputs[0]) || !describe(ctx, node, &g)) continue;
+        const char *why = card_refuses(ctx, &g);
+        if (why) {
+            hn_log(HN_LOG_INFO, "%s '%s' is quantised and runs as float on the card: %s", node->op_type, node->name, why);
+            continue;
+        }
+        status = hn_pass_absorb_steps(err, ctx, node);
+        if (status == HONE_OK && describe(ctx, node, &g)) status = fuse(err, ctx, &g);
+    }
+    hn_vec_free(&nodes);
+    return status;
+}
+
+hone_status hn_pass_qdq_card(hone_error *err, hn_pass_ctx *ctx) {
+    return hn_pass_each_graph(err, ctx, card_graph);
 }
 
 static hone_status fuse_graph(hone_error *err, hn_pass_ctx *ctx, hn_graph *graph) {

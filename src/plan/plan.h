@@ -25,6 +25,7 @@ typedef struct hn_session_options {
     bool deterministic;
     bool apart;                 // shares no prepared forms, keeps none: a start as in a new process
     bool profile;               // time every step
+    bool tf32;                  // also set where the module says so (hone.tf32)
     int resident;               // device backends: the inputs of a plan's first that many runs stay on the
                                 // device; later runs take them in turn, leave outputs there, wait for nothing
     int64_t plan_cache_bytes;   // 0: the setting
@@ -36,6 +37,9 @@ typedef struct hn_session_options {
 hn_status hn_session_new(hone_error *err, const hn_module *module,
                          const hn_session_options *options, hn_session **out_session);
 void hn_session_free(hn_session *session); // takes NULL
+// A second session of the same module and settings, whose inputs stay on the device (`resident` above): for
+// timing what the device does. The first must outlive it.
+hn_status hn_session_new_resident(hone_error *err, const hn_session *session, int resident, hn_session **out_session);
 
 // Graph inputs in order, then (optionally) overridable weights by their order; missing ones at the
 // end keep their content. Fixed dims and types are checked (HONE_ERR_INPUT naming the input).

@@ -314,6 +314,7 @@ hn_status hn_builder_node(hone_error *err, builder *b, hn_node *node) {
                       .threads = options->threads,
                       .force_reference = options->force_reference,
                       .apart = options->apart,
+                      .tf32 = options->tf32,
                       .deterministic = options->deterministic};
     hn_kernel *kernel = NULL;
     hone_status status = HONE_ERR_UNSUPPORTED;

@@ -22,6 +22,7 @@ static hn_status make_session(hone_error *err, const hn_module *module,
     session->module = module;
     session->options = *options;
     if (!session->options.threads) session->options.threads = threads_for(module);
+    session->options.tf32 = options->tf32 || hn_module_meta(module, HN_HINT_TF32) != NULL;
     if (!session->options.plan_cache_bytes)
         session->options.plan_cache_bytes = hn_config_get()->plan_cache_bytes;
     *out_session = session;
@@ -56,6 +57,12 @@ hn_status hn_session_new_part(hone_error *err, const hn_module *module, const hn
     HN_TRY(make_session(err, module, &parent->options, out_session));
     (*out_session)->depth = parent->depth + 1;
     return HONE_OK;
+}
+
+hn_status hn_session_new_resident(hone_error *err, const hn_session *session, int resident, hn_session **out_session) {
+    hn_session_options options = session->options;
+    options.resident = resident;
+    return make_session(err, session->module, &options, out_session);
 }
 
 void hn_session_free(hn_session *session) {
@@ -333,33 +340,60 @@ typedef struct observer {
     void *user;
 } observer;
 
-// Hands one output of a step over in plain layout.
+// A layout change of one value, done now; device copies are waited for.
+static hn_status change(hone_error *err, hn_backend *backend, const hn_type *type, hn_layout from, hn_layout to,
+                        const hn_tensor *in, hn_tensor *out) {
+    hn_kernel *kernel;
+    HN_TRY(backend->reorder(err, backend, type, from, to, &kernel));
+    void *workspace = kernel->workspace_bytes ? hn_malloc_aligned(kernel->workspace_bytes) : NULL;
+    void *inputs[] = {in->data}, *outputs[] = {out->data};
+    hn_args args = {inputs, outputs, workspace};
+    hone_status status = HONE_OK;
+    if (kernel->workspace_bytes && !workspace) status = HN_SET(err, HONE_ERR_NOMEM, "out of memory (observing)");
+    if (status == HONE_OK && kernel->ops->bind) status = kernel->ops->bind(err, kernel, &args);
+    if (status == HONE_OK) status = kernel->ops->run(err, kernel, &args);
+    if (status == HONE_OK && backend->sync) status = backend->sync(err, backend);
+    hn_free(workspace);
+    kernel->ops->destroy(kernel);
+    return status;
+}
+
+// Hands one output of a step over in plain layout, from a device by way of the host's same order.
 static hn_status show_output(hone_error *err, const observer *o, const hn_step *step, int index) {
     hn_backend *backend = o->session->options.backend;
     const hn_value *value = step->node->outputs[index];
     hn_layout layout = step->kernel->out_layout[index];
-    hn_tensor tensor = {.dtype = value->type.dtype, .data = step->args.outputs[index]};
-    if (!hn_type_shape(&value->type, &tensor.shape) ||
+    hn_tensor tensor = {.dtype = value->type.dtype, .data = step->args.outputs[index]}, host = {0}, plain = {0};
+    if (!tensor.data || !hn_type_shape(&value->type, &tensor.shape) ||
         !hn_shape_bytes(&tensor.shape, tensor.dtype, &tensor.bytes))
         return HONE_OK;
-    if (layout == HN_LAYOUT_PLAIN) return o->fn(o->user, step->node, index, &tensor);
-    hn_kernel *kernel;
-    hn_tensor plain;
-    HN_TRY(backend->reorder(err, backend, &value->type, layout, HN_LAYOUT_PLAIN, &kernel));
-    hone_status status = hn_tensor_new(err, tensor.dtype, &tensor.shape, &plain);
-    void *workspace = kernel->workspace_bytes ? hn_malloc_aligned(kernel->workspace_bytes) : NULL;
-    if (status == HONE_OK && kernel->workspace_bytes && !workspace)
-        status = HN_SET(err, HONE_ERR_NOMEM, "out of memory (observing)");
-    if (status == HONE_OK) {
-        hn_args args = {&tensor.data, &plain.data, workspace};
-        if (kernel->ops->bind) status = kernel->ops->bind(err, kernel, &args);
-        if (status == HONE_OK) status = kernel->ops->run(err, kernel, &args);
-        if (status == HONE_OK) status = o->fn(o->user, step->node, index, &plain);
-        hn_tensor_free(&plain);
+    hone_status status = HONE_OK;
+    if (tensor.bytes && backend->on_device && backend->on_device(backend, layout)) {
+        status = hn_tensor_new(err, tensor.dtype, &tensor.shape, &host);
+        if (status == HONE_OK) status = change(err, backend, &value->type, layout, backend->host_of(backend, layout), &tensor, &host);
+        layout = backend->host_of(backend, layout);
+        tensor.data = host.data;
     }
-    hn_free(workspace);
-    kernel->ops->destroy(kernel);
+    if (status == HONE_OK && layout != HN_LAYOUT_PLAIN) {
+        status = hn_tensor_new(err, tensor.dtype, &tensor.shape, &plain);
+        if (status == HONE_OK) status = change(err, backend, &value->type, layout, HN_LAYOUT_PLAIN, &tensor, &plain);
+        tensor.data = plain.data;
+    }
+    if (status == HONE_OK) status = o->fn(o->user, step->node, index, &tensor);
+    hn_tensor_free(&host);
+    hn_tensor_free(&plain);
     return status;
+}
+
+// On a device every step is waited for before its values are fetched.
+static hn_status observe_step(hone_error *err, const observer *o, hn_step *step) {
+    hn_backend *backend = o->session->options.backend;
+    if (step->kernel->ops->stage) HN_TRY(step->kernel->ops->stage(err, step->kernel, &step->args));
+    HN_TRY(step->kernel->ops->run(err, step->kernel, &step->args));
+    if (step->kernel->on_device && (!step->node || step->is_transfer)) HN_TRY(backend->sync(err, backend));
+    for (int i = 0; step->node && i < step->node->output_count; i++)
+        if (step->node->outputs[i]) HN_TRY(show_output(err, o, step, i));
+    return HONE_OK;
 }
 
 static hn_status observe(hone_error *err, hn_session *session, const hn_tensor *inputs,
@@ -370,12 +404,8 @@ static hn_status observe(hone_error *err, hn_session *session, const hn_tensor *
     observer o = {session, fn, user};
     for (size_t i = 0; i < plan->patches.count; i++)
         *plan->patches.data[i].where = inputs[plan->patches.data[i].input_index].data;
-    for (size_t s = 0; s < plan->steps.count; s++) {
-        hn_step *step = &plan->steps.data[s];
-        HN_TRY(step->kernel->ops->run(err, step->kernel, &step->args));
-        for (int i = 0; step->node && i < step->node->output_count; i++)
-            if (step->node->outputs[i]) HN_TRY(show_output(err, &o, step, i));
-    }
+    for (size_t s = 0; s < plan->steps.count; s++)
+        HN_TRY(observe_step(err, &o, &plan->steps.data[s]));
     return HONE_OK;
 }
 

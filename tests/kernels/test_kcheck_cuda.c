@@ -194,8 +194,8 @@ static void every_row_agrees_with_the_reference(void **state) {
         if ((only && strcmp(only, k_cases[i].op)) || (skip && !strncmp(k_cases[i].op, skip, strlen(skip))) ||
             strchr(k_cases[i].flags, 'B'))
             continue;
-        bool any = false;
-        for (int t = 0; t < 3 && (t == 0 || strstr(k_cases[i].inputs, "f32")); t++) {
+        bool any = false, quantised = !strncmp(k_cases[i].op, "hn.Q", 4); // its scales are float32
+        for (int t = 0; t < (quantised ? 1 : 3) && (t == 0 || strstr(k_cases[i].inputs, "f32")); t++) {
             char inputs[512];
             kcase_retype(k_cases[i].inputs, k_types[t], inputs, sizeof inputs);
             kcase changed = k_cases[i];

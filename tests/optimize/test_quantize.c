@@ -62,7 +62,7 @@ static hn_module *quantised(hn_module *m, bool between, hn_quantize_plan *plan) 
         c.ranges[i] = (hn_range){.seen = true, .low = -3, .high = 3, .count = 1};
     for (const hn_node *node = m->main->first; node; node = node->next)
         in[node->id] = hn_quantize_capable(node);
-    assert_int_equal(hn_quantize_plan_make(&err, m, &c, HN_CLIP_MINMAX, in, 127, between, plan), HONE_OK);
+    assert_int_equal(hn_quantize_plan_make(&err, m, &c, HN_CLIP_MINMAX, in, 127, between, false, plan), HONE_OK);
     hn_module *copy = hn_module_clone(m, NULL);
     assert_int_equal(hn_quantize_apply(&err, copy, plan), HONE_OK);
     hn_free(in);

@@ -79,6 +79,10 @@ static bool layout_on_device(hn_backend *backend, hn_layout layout) {
     (void)backend;
     return cuda_is_device(layout);
 }
+static hn_layout layout_host_of(hn_backend *backend, hn_layout layout) {
+    (void)backend;
+    return cuda_to_host(layout);
+}
 static hn_layout layout_plain_of(hn_backend *backend, hn_layout layout) {
     (void)backend;
     return cuda_is_device(layout) ? CUDA_PLAIN : HN_LAYOUT_PLAIN;
@@ -295,7 +299,7 @@ static void cuda_info(hn_backend *backend, hn_backend_info *out_info) {
 }
 
 static const char *const k_passes[] = {
-    "fold", "static_if", "fold", "clean", "pad", "conv_bn", "recognise", "recognise_device",
+    "fold", "static_if", "fold", "clean", "pad", "conv_bn", "recognise", "recognise_device", "qdq_move", "qdq_card", "narrow",
     "attention_half", "attention_views", "embeddings", "patches", "posts", "posts_wide", "device_dce", NULL,
 };
 static const hn_backend k_table = {
@@ -313,6 +317,7 @@ static const hn_backend k_table = {
     .device_passes = k_passes,
     .sync = cuda_sync,
     .on_device = layout_on_device,
+    .host_of = layout_host_of,
     .plain_of = layout_plain_of,
     .host_alloc = cuda_host_alloc,
     .host_free = cuda_host_free,

@@ -195,6 +195,9 @@ hn_status cuda_posts_after(hone_error *err, cuda_kernel *k, const hn_select *wha
 // Writes `A after(A value)`, the leading posts that need no further operand, for a kernel that computes in
 // `type` (A); how many they are.
 int cuda_posts_text(const hn_select *what, const char *type, hn_str *out);
+// t<number> = formula(x, y; a, b) as a statement; x, y, a and b are texts, type is the one computed in.
+void cuda_step_text(hn_str *out, int number, const char *type, const char *formula, const char *x, const char *y, const char *a,
+                    const char *b);
 // Prints a formula's operand-free number so that CUDA C reads the same value.
 void cuda_print_number(hn_str *out, double value);
 

@@ -91,12 +91,15 @@ static bool is_whole(const program *p, const operand *o) {
 
 // ---- statements ---------------------------------------------------------------------------------
 
-// t<n> = formula(x, y; a, b): x and y are texts.
-static void step(program *p, const char *formula, const char *x, const char *y, const char *a, const char *b) {
-    hn_str_printf(&p->body,
+void cuda_step_text(hn_str *out, int number, const char *type, const char *formula, const char *x, const char *y, const char *a,
+                    const char *b) {
+    hn_str_printf(out,
                   "    %s t%d;\n    {\n        typedef %s T;\n        typedef %s U;\n        const T x = %s, y = %s;\n"
                   "        const T a = (T)%s, b = (T)%s;\n        t%d = (T)(%s);\n    }\n",
-                  p->type, p->temps, p->type, !strcmp(p->type, "i64") ? "u64" : p->type, x, y, a, b, p->temps, formula);
+                  type, number, type, !strcmp(type, "i64") ? "u64" : type, x, y, a, b, number, formula);
+}
+static void step(program *p, const char *formula, const char *x, const char *y, const char *a, const char *b) {
+    cuda_step_text(&p->body, p->temps, p->type, formula, x, y, a, b);
     p->temps++;
 }
 

@@ -37,7 +37,4 @@ bool cuda_band(const hn_shape *shape, hn_layout device_layout, const bool *reduc
     return cpu_band(shape, cuda_to_host(device_layout), reduced, band);
 }
 
-bool cuda_tf32(const hn_select *what) {
-    (void)what;
-    return hn_config_get()->cuda_tf32;
-}
+bool cuda_tf32(const hn_select *what) { return what->tf32 || hn_config_get()->cuda_tf32; }

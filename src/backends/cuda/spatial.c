@@ -21,7 +21,7 @@ hone_status cuda_pool_select(hone_error *err, cuda_device *d, const hn_select *w
     cpu_value x, y;
     window w;
     bool average = !strcmp(node->op_type, "AveragePool");
-    if (!cpu_in(node, 0, &x) || !cpu_out(node, 0, &y) || !small_float(x.dtype) || x.dtype != y.dtype || !y.count ||
+    if (!cpu_in(node, 0, &x) || !cpu_out(node, 0, &y) || !(small_float(x.dtype) || (!average && hn_dtype_bytes(x.dtype) == 1 && hn_dtype_is_int(x.dtype))) || x.dtype != y.dtype || !y.count ||
         (node->output_count > 1 && node->outputs[1]) || !window_of(node, &x.shape, &y.shape, NULL, &w))
         return HONE_ERR_UNSUPPORTED;
     int64_t ends[3], have = 0;
