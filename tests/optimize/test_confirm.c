@@ -96,7 +96,7 @@ static hone_status plant(hone_error *e, hn_optimizer *o, hn_module **out_module,
 }
 
 static void takes_back(const char *hone_path) {
-    const hn_strategy planted = {"planted", true, false, "latency", "slow, and says that it is fast", plant};
+    const hn_strategy planted = {"planted", HN_ON_ANY, true, false, "latency", "slow, and says that it is fast", plant};
     hn_optimize_options o = {.model_path = at("m.onnx"), .out_path = at("o.onnx"), .data_path = at("d.npz"),
                              .batch = 16, .seconds = 0.1, .only = "graph", .extra = &planted, .hone_path = hone_path};
     hn_optimize_result r;
