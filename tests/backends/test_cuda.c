@@ -286,6 +286,127 @@ static void plans_span_two_memories(void **state) {
     in_child(no_proposals);
 }
 
+// ---- precision ----------------------------------------------------------------------------------
+static hone_status count_values(void *user, const hn_node *node, int output, const hn_tensor *tensor) {
+    CHECK(node->outputs[output] && tensor->data && tensor->bytes == 8 * 256 * 4);
+    ++*(int *)user;
+    return HONE_OK;
+}
+
+// Every value comes to the host once, those of steps that ran there too.
+static void values_are_observed(void) {
+    hone_error err = {0};
+    hn_module *module = chain(true);
+    rig r = {.module = module};
+    hn_shape shape = {2, {8, 256}};
+    CHECK(hn_backend_open(&err, "cuda", 0, &r.backend) == HONE_OK);
+    hn_session_options options = {.backend = r.backend, .no_device_passes = true};
+    CHECK(hn_session_new(&err, module, &options, &r.session) == HONE_OK && hn_tensor_new(&err, HN_F32, &shape, &r.in) == HONE_OK);
+    int values = 0;
+    CHECK(hn_session_observe(&err, r.session, &r.in, 1, count_values, &values) == HONE_OK);
+    CHECK(values == 5);
+    CHECK(hn_session_observe(&err, r.session, &r.in, 1, count_values, &values) == HONE_OK && values == 10);
+    rig_free(&r);
+}
+
+static hn_value *constant(hn_graph *g, hn_dtype dtype, int rank, int64_t a, int64_t b, double value) {
+    hn_shape shape = {rank, {a, b}};
+    hn_tensor tensor;
+    CHECK(hn_tensor_new(NULL, dtype, &shape, &tensor) == HONE_OK);
+    for (int64_t i = 0; i < hn_tensor_count(&tensor); i++)
+        hn_tensor_set_f64(&tensor, i, value);
+    return hn_graph_add_constant(g, "", &tensor);
+}
+
+static hn_value *quant(hn_graph *g, const char *op, hn_value *x, double scale, hn_dtype dtype, double zero) {
+    hn_value *in[] = {x, constant(g, HN_F32, 0, 0, 0, scale), constant(g, dtype, 0, 0, 0, zero)};
+    hn_value *out = hn_build(g, NULL, hn_op_find("", op), in, 3);
+    CHECK(out);
+    return out;
+}
+
+// x -> quantised by (dtype, zero) -> product with 8-bit weights -> Relu -> quantised -> back
+static hn_module *quantised(hn_dtype dtype, double zero, int columns) {
+    hn_module *module = hn_module_new();
+    hn_graph *g = module->main;
+    hn_type type;
+    hn_shape shape = {2, {8, 256}};
+    hn_type_set_shape(&type, HN_F32, &shape);
+    hn_value *x = hn_graph_add_input(g, "x", &type);
+    hn_value *q = quant(g, "DequantizeLinear", quant(g, "QuantizeLinear", x, 0.1, dtype, zero), 0.1, dtype, zero);
+    hn_value *w = quant(g, "DequantizeLinear", constant(g, HN_I8, 2, 256, columns, 3), 0.01, HN_I8, 0);
+    hn_value *y = quant(g, "QuantizeLinear", append(g, "Relu", append(g, "MatMul", q, w), NULL), 0.2, dtype, zero);
+    y = quant(g, "DequantizeLinear", y, 0.2, dtype, zero);
+    y->name = "y";
+    CHECK(hn_graph_add_output(g, y) && hn_infer_module(NULL, module) == HONE_OK);
+    return module;
+}
+
+static int steps_named(const rig *r, const char *variant, hn_dtype dtype) {
+    hn_step_info steps[32];
+    int count = hn_session_steps(r->session, steps, 32), found = 0;
+    for (int i = 0; i < count && i < 32; i++)
+        found += !strncmp(steps[i].variant, variant, strlen(variant)) &&
+                 (dtype == HN_NONE || (steps[i].node && steps[i].node->outputs[0]->type.dtype == dtype));
+    return found;
+}
+
+static void run_twice(rig *r) {
+    hone_error err = {0};
+    hone_status status = rig_run(r, &err);
+    if (status == HONE_OK) status = rig_run(r, &err);
+    if (status != HONE_OK) fprintf(stderr, "%s\n", err.text);
+    CHECK(status == HONE_OK);
+    hn_session_stats stats;
+    hn_session_get_stats(r->session, &stats);
+    CHECK(stats.host_steps == 0);
+}
+
+static void signed_layers_are_integers(void) {
+    rig r = rig_new(quantised(HN_I8, 0, 48), false);
+    run_twice(&r);
+    CHECK(steps_named(&r, "cuda:q_gemm", HN_I8) == 1 && steps_named(&r, "cublaslt", HN_NONE) == 0);
+    CHECK(products_run() == 0);
+    rig_free(&r);
+}
+static void other_layers_are_floats(void) {
+    rig r = rig_new(quantised(HN_U8, 128, 48), false);
+    run_twice(&r);
+    CHECK(steps_named(&r, "cuda:q_gemm", HN_NONE) == 0 && steps_named(&r, "cublaslt", HN_F32) == 1);
+    rig_free(&r);
+}
+
+static void marked_layers_are_narrow(void) {
+    hn_module *module = products();
+    for (hn_node *node = module->main->first; node; node = node->next)
+        if (!strcmp(node->op_type, "MatMul")) node->compute = HN_BF16;
+    rig r = rig_new(module, false);
+    run_twice(&r);
+    CHECK(steps_named(&r, "cublaslt", HN_BF16) == 3 && steps_named(&r, "cublaslt", HN_F32) == 0);
+    rig_free(&r);
+}
+
+// The module's own hint counts like the setting.
+static void tf32_is_a_hint(void) {
+    for (int on = 0; on < 2; on++) {
+        hn_module *module = products();
+        CHECK(!on || hn_module_set_meta(module, HN_HINT_TF32, "1"));
+        rig r = rig_new(module, false);
+        run_twice(&r);
+        rig_free(&r);
+        CHECK(count_in("HONE_CUBLASLT_LIB", "fake_lt_compute", "tf32") == (on ? 3 : 0));
+    }
+}
+
+static void precisions_have_plans(void **state) {
+    (void)state;
+    in_child(values_are_observed);
+    in_child(signed_layers_are_integers);
+    in_child(other_layers_are_floats);
+    in_child(marked_layers_are_narrow);
+    in_child(tf32_is_a_hint);
+}
+
 // ---- faults -------------------------------------------------------------------------------------
 static void sticky_fault(void) {
     setenv("FAKE_CUDA_SYNC", "700@1", 1);
@@ -507,6 +628,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_missing_is_said),
         cmocka_unit_test(plans_span_two_memories),
+        cmocka_unit_test(precisions_have_plans),
         cmocka_unit_test(faults_are_told),
         cmocka_unit_test(choices_are_kept),
     };

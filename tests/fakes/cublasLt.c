@@ -20,7 +20,13 @@ static int number(const char *name, int otherwise) { return getenv(name) ? atoi(
 int cublasLtCreate(void **handle) { return *handle = (void *)1, 0; }
 int cublasLtDestroy(void *handle) { return (void)handle, 0; }
 size_t cublasLtGetVersion(void) { return 130000; }
-int cublasLtMatmulDescCreate(void **desc, int compute, int scale) { return (void)compute, (void)scale, *desc = (void *)1, 0; }
+static int g_tf32, g_float32; // descriptors by what is computed in
+int fake_lt_compute(const char *what) { return !strcmp(what, "tf32") ? g_tf32 : g_float32; }
+int cublasLtMatmulDescCreate(void **desc, int compute, int scale) {
+    g_tf32 += compute == 77;
+    g_float32 += compute == 68;
+    return (void)scale, *desc = (void *)1, 0;
+}
 int cublasLtMatmulDescDestroy(void *desc) { return (void)desc, 0; }
 int cublasLtMatmulDescSetAttribute(void *desc, int name, const void *value, size_t bytes) { return (void)desc, (void)name, (void)value, (void)bytes, 0; }
 int cublasLtMatrixLayoutCreate(void **layout, int type, uint64_t rows, uint64_t columns, int64_t ld) {
