@@ -210,8 +210,13 @@ bool hn_gate_accepts(const hn_budget *budget, const hn_accuracy *baseline,
 bool hn_gate_on_card(const hn_gate *gate) { return gate->backend->on_device != NULL; }
 
 hn_status hn_gate_timed(hone_error *err, const hn_gate *gate, hn_session *session, hn_session **out_timed) {
+    hn_tensor in[HN_MAX_KERNEL_IO], out[HN_MAX_KERNEL_IO];
     *out_timed = session;
-    return hn_gate_on_card(gate) ? hn_session_new_resident(err, session, 1, out_timed) : HONE_OK;
+    if (!hn_gate_on_card(gate)) return HONE_OK;
+    // The session itself must have a plan: its memory is asked for.
+    HN_TRY(hn_gate_inputs(err, gate, hn_gate_sample(gate, HN_SPLIT_GATE, 0), in));
+    HN_TRY(hn_session_run(err, session, in, gate->input_count, out, gate->output_count));
+    return hn_session_new_resident(err, session, 1, out_timed);
 }
 
 hn_status hn_gate_calls(hone_error *err, const hn_gate *gate, hn_session *session, const hn_tensor *in, hn_tensor *out, int calls) {

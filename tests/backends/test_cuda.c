@@ -351,7 +351,7 @@ static int steps_named(const rig *r, const char *variant, hn_dtype dtype) {
     return found;
 }
 
-static void run_twice(rig *r) {
+static void run_rig(rig *r) {
     hone_error err = {0};
     hone_status status = rig_run(r, &err);
     if (status == HONE_OK) status = rig_run(r, &err);
@@ -364,14 +364,14 @@ static void run_twice(rig *r) {
 
 static void signed_layers_are_integers(void) {
     rig r = rig_new(quantised(HN_I8, 0, 48), false);
-    run_twice(&r);
+    run_rig(&r);
     CHECK(steps_named(&r, "cuda:q_gemm", HN_I8) == 1 && steps_named(&r, "cublaslt", HN_NONE) == 0);
     CHECK(products_run() == 0);
     rig_free(&r);
 }
 static void other_layers_are_floats(void) {
     rig r = rig_new(quantised(HN_U8, 128, 48), false);
-    run_twice(&r);
+    run_rig(&r);
     CHECK(steps_named(&r, "cuda:q_gemm", HN_NONE) == 0 && steps_named(&r, "cublaslt", HN_F32) == 1);
     rig_free(&r);
 }
@@ -381,7 +381,7 @@ static void marked_layers_are_narrow(void) {
     for (hn_node *node = module->main->first; node; node = node->next)
         if (!strcmp(node->op_type, "MatMul")) node->compute = HN_BF16;
     rig r = rig_new(module, false);
-    run_twice(&r);
+    run_rig(&r);
     CHECK(steps_named(&r, "cublaslt", HN_BF16) == 3 && steps_named(&r, "cublaslt", HN_F32) == 0);
     rig_free(&r);
 }
@@ -392,7 +392,7 @@ static void tf32_is_a_hint(void) {
         hn_module *module = products();
         CHECK(!on || hn_module_set_meta(module, HN_HINT_TF32, "1"));
         rig r = rig_new(module, false);
-        run_twice(&r);
+        run_rig(&r);
         rig_free(&r);
         CHECK(count_in("HONE_CUBLASLT_LIB", "fake_lt_compute", "tf32") == (on ? 3 : 0));
     }
