@@ -300,7 +300,8 @@ hn_status hn_gate_pair(hone_error *err, hn_gate *gate, hn_session *a, hn_session
 hn_status hn_gate_start_pair(hone_error *err, hn_gate *gate, const hn_module *a,
                              const hn_module *b, hn_pair *out_pair) {
     timed ta = {.calls = 1, .module = a}, tb = {.calls = 1, .module = b};
-    hn_measure_options options = {.seconds = 0.5, .min_pairs = 7, .max_pairs = 50,
+    // A start on a card brings all weights there.
+    hn_measure_options options = {.seconds = 0.5, .min_pairs = hn_gate_on_card(gate) ? 3 : 7, .max_pairs = 50,
                                   .seed = gate->measure.seed};
     return timed_pair(err, gate, &ta, &tb, start_timed, &options, out_pair);
 }

@@ -135,6 +135,7 @@ static hn_status measure_fresh(hone_error *err, const hn_optimizer *o, const cha
                                  "--seconds", seconds, "--threads", threads};
     for (size_t i = 0; i < HN_COUNT_OF(fixed); i++)
         argv[n++] = fixed[i];
+    argv[n++] = "--energy-source", argv[n++] = "none"; // nobody asks that process for joules
     if (p->device) argv[n++] = "--device", argv[n++] = p->device;
     if (hn_gate_on_card(&o->gate)) argv[n++] = "--resident"; // as the gate times
     if (p->data_path) argv[n++] = "--data", argv[n++] = p->data_path;

@@ -90,6 +90,7 @@ typedef struct epilogue {
     cuda_launch *launch;
     hn_str args, names, scalars, loads, call, body;
     int operands, temps;
+    bool stored;      // the last step gives what is stored
 } epilogue;
 
 // An operand of a step: whole, a value a column, or one for all. *out_text reads it as a float.
@@ -126,19 +127,35 @@ static bool constant_text(const hn_node *node, int input, hn_str *out) {
     return !out->failed;
 }
 
+// By the reciprocal and in integers: what lies halfway between two of them may go to either. NaN becomes the
+// zero point, as in the reference.
+static hn_status quantise_text(epilogue *e, const hn_post *post, const char *acc) {
+    const hn_node *node = e->what->node;
+    const hn_tensor *scale = node->inputs[post->scale]->constant, *zero = post->zero >= 0 ? node->inputs[post->zero]->constant : NULL;
+    hn_dtype dtype = e->q->y.dtype;
+    int low = dtype == HN_I8 ? -128 : 0, high = dtype == HN_I8 ? 127 : 255, z = zero ? (int)hn_tensor_get_i64(zero, 0) : 0;
+    if (dtype != HN_I8 && dtype != HN_U8) return HONE_ERR_UNSUPPORTED;
+    hn_str_printf(&e->body, "    int t%d = __float2int_rn(%s * (float)", e->temps, acc);
+    cuda_print_number(&e->body, 1 / hn_tensor_get_f64(scale, 0));
+    hn_str_printf(&e->body, ");\n    t%d = (t%d < %d ? %d : t%d > %d ? %d : t%d) + %d;\n", e->temps, e->temps, low - z, low - z, e->temps, high - z,
+                  high - z, e->temps, z);
+    e->temps++;
+    e->stored = true;
+    return HONE_OK;
+}
+
 static hn_status add_post(hone_error *err, epilogue *e, const hn_post *post) {
     const hn_node *node = e->what->node;
     hn_str scale = {0}, zero = {0}, a = {0}, b = {0};
     char acc[32], operand[48] = "0", other[160];
     snprintf(acc, sizeof acc, "t%d", e->temps - 1);
-    hone_status status = HONE_OK;
+    hone_status status = e->stored ? HONE_ERR_UNSUPPORTED : HONE_OK;
     if ((post->scale >= 0 && !constant_text(node, post->scale, &scale)) || (post->zero >= 0 && !constant_text(node, post->zero, &zero)))
         status = HONE_ERR_UNSUPPORTED;
     for (int i = 0; status == HONE_OK && i < 2; i++) // constants: no pointer is needed
         if ((i ? post->zero : post->scale) >= 0) e->k->base.consumed |= 1ull << (i ? post->zero : post->scale);
     if (status == HONE_OK && post->op == hn_op_find("", "QuantizeLinear")) {
-        hn_str_printf(&e->body, "    const float t%d = rintf(%s / (%s)) + (%s);\n", e->temps, acc, hn_str_get(&scale), zero.length ? hn_str_get(&zero) : "0.f");
-        e->temps++;
+        status = quantise_text(e, post, acc);
     } else if (status == HONE_OK && post->op != hn_op_find("", "Cast")) { // a Cast is what the store does
         const char *formula = hn_scalar_text(post->op, HN_CLASS_F);
         if (!formula || !hn_op_has(post->op, HN_T_ELEMENTWISE)) status = HONE_ERR_UNSUPPORTED;
@@ -165,8 +182,9 @@ static hn_status print_epilogue(hone_error *err, epilogue *e, hn_str *out) {
     e->temps = 1;
     for (int i = 0; i < node->post_count; i++)
         HN_TRY(add_post(err, e, &node->post[i]));
-    hn_str_printf(out, "static __device__ __forceinline__ OUT element(int sum, float scale, float bias%s) {\n%s    return store<%s>::of(t%d);\n}\n",
-                  hn_str_get(&e->scalars), hn_str_get(&e->body), type, e->temps - 1);
+    hn_str_printf(out, "static __device__ __forceinline__ OUT element(int sum, float scale, float bias%s) {\n%s    return %s%s%s(t%d);\n}\n",
+                  hn_str_get(&e->scalars), hn_str_get(&e->body), e->stored ? "" : "store<", e->stored ? "(OUT)" : type,
+                  e->stored ? "" : ">::of", e->temps - 1);
     hn_str_printf(out,
                   "static __device__ __forceinline__ void finish(const int *sums, i64 at, int col, const float *scale, const float *bias, OUT *y%s) {\n"
                   "    const vec<float, VEC> s = *(const vec<float, VEC> *)(scale + col);\n",

@@ -86,7 +86,10 @@ template <> struct store<f64> {
         static __device__ __forceinline__ D of(double x) {                                         \
             return x != x ? (D)0 : x <= (double)(LOW) ? (D)(LOW) : x >= (double)(HIGH) ? (D)(HIGH) : (D)x; \
         }                                                                                          \
-        static __device__ __forceinline__ D of(float x) { return of((double)x); }                  \
+        static __device__ __forceinline__ D of(float x) {                                          \
+            if (sizeof(D) > 2) return of((double)x);                                               \
+            return x != x ? (D)0 : x <= (float)(LOW) ? (D)(LOW) : x >= (float)(HIGH) ? (D)(HIGH) : (D)x; \
+        }                                                                                          \
     };
 HN_STORE_INT(i8, -128, 127)
 HN_STORE_INT(i16, -32768, 32767)

@@ -36,7 +36,7 @@ __device__ __forceinline__ u32 place(int row, int piece) { return (u32)(row * 64
 
 // A row of the product: where it lies, or which window of the image it is.
 struct origin {
-    i64 base;       // of the row, or of the image; bytes
+    int base;       // of the row, or of the image
     int a0, a1, a2; // the window's corner
     bool in;
 };
@@ -51,21 +51,23 @@ __device__ __forceinline__ origin row_origin(i64 row) {
     o.a1 = (int)(rest % OUT1) * S1 - P1;
     rest /= OUT1;
     o.a0 = (int)(rest % OUT0) * S0 - P0;
-    o.base = rest / OUT0 * ((i64)IN0 * IN1 * IN2 * C);
+    o.base = (int)(rest / OUT0) * (IN0 * IN1 * IN2 * C);
 #else
-    o.base = (o.in ? row : 0) * (i64)DEPTH;
+    o.base = (o.in ? (int)row : 0) * DEPTH;
 #endif
     return o;
 }
-__device__ __forceinline__ void copy_row_piece(u32 to, const i8 *x, const origin &o, int k) {
+// Where 64 divides the channels a chunk is of one tap: the same for every thread.
+__device__ __forceinline__ void copy_row_piece(u32 to, const i8 *x, const origin &o, int chunk, int piece) {
+    const int k = chunk * 64 + piece * 16;
     bool in = o.in && k < DEPTH;
 #if CONV
-    const int tap = k / C, c = k - tap * C, k2 = tap % K2, k1 = tap / K2 % K1, k0 = tap / (K2 * K1);
+    const int tap = C % 64 ? k / C : chunk / ((C + 63) / 64), c = k - tap * C, k2 = tap % K2, k1 = tap / K2 % K1, k0 = tap / (K2 * K1);
     const int a0 = o.a0 + k0 * D0, a1 = o.a1 + k1 * D1, a2 = o.a2 + k2 * D2;
     in = in && a0 >= 0 && a0 < IN0 && a1 >= 0 && a1 < IN1 && a2 >= 0 && a2 < IN2;
-    copy16(to, in ? x + o.base + (((i64)a0 * IN1 + a1) * IN2 + a2) * C + c : x, in);
+    copy16(to, in ? x + (o.base + ((a0 * IN1 + a1) * IN2 + a2) * C + c) : x, in);
 #else
-    copy16(to, in ? x + o.base + k : x, in);
+    copy16(to, in ? x + (o.base + k) : x, in);
 #endif
 }
 
@@ -92,7 +94,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) hn_k_q_gemm(const i8 *x, c
         const int piece = thread % 4, k = chunk * 64 + piece * 16;
 #pragma unroll
         for (int i = 0; i < A_PIECES; i++)
-            copy_row_piece(a + place(thread / 4 + i * (THREADS / 4), piece), x, rows[i], k);
+            copy_row_piece(a + place(thread / 4 + i * (THREADS / 4), piece), x, rows[i], chunk, piece);
 #pragma unroll
         for (int i = 0; i < B_PIECES; i++) {
             const int n = thread / 4 + i * (THREADS / 4);
