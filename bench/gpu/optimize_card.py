@@ -13,7 +13,7 @@ p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDes
 p.add_argument("--hone", default="build/hone")
 p.add_argument("--out", required=True)
 p.add_argument("--models", default="resnet50,bert")
-p.add_argument("--only", default="tf32,fp16,bf16,int8", help="precisions, each alone")
+p.add_argument("--only", default="tf32,fp16,bf16,int8,fp16+int8", help="precisions, each alone; a+b: b on top of a")
 p.add_argument("--seconds", type=float, default=0.4)
 p.add_argument("--samples", type=int, default=4, help="of data for the models built here")
 p.add_argument("--batch", type=int, default=32)
@@ -82,7 +82,7 @@ def side(s, key, scale=1.0, form="{:.4g}"):
 
 
 def row(label, what, report):
-    v = next((x for x in report["strategies"] if x["name"] == what), None)
+    v = next((x for x in report["strategies"] if x["name"] == what.split("+")[-1]), None)
     b, r, t = report["baseline"], report["result"], report["total"]
     acc = r["accuracy"]
     metric = f"top-1 {100 * b['accuracy']['metric']:.2f} -> {100 * acc['metric']:.2f} %" if acc.get("metric") is not None else (
@@ -126,7 +126,8 @@ def main():
         name = label.split(",")[0]
         for what in a.only.split(",") + (["chain"] if a.chain else []):
             report, result = os.path.join(a.out, f"{name}-{what}"), os.path.join(a.out, f"{name}-{what}.onnx")
-            choice = [] if what == "chain" else ["--only", what, "--force", what]
+            strategies = what.replace("+", ",")
+            choice = [] if what == "chain" else ["--only", strategies, "--force", strategies]
             r, seconds = hone("optimize", path, "-o", result, "--device", "cuda", "--data", data, "--seconds", a.seconds, "--budget", 2,
                               "--report", report, *choice, *more)
             if r.returncode:
