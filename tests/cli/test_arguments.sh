@@ -59,7 +59,7 @@ done
 expect 3 "cannot open" bench "$model" --vs "$work/none"
 expect 2 "needs MODEL and -o OUT" optimize "$model"
 expect 3 "cannot open" optimize "$work/none" -o "$work/o.onnx"
-expect 2 "'foo' is no strategy (graph, ties, int8" optimize "$model" -o "$work/o.onnx" --only graph,foo
+expect 2 "'foo' is no strategy (graph, ties, tf32" optimize "$model" -o "$work/o.onnx" --only graph,foo
 expect 2 "'foo' is no strategy" optimize "$model" -o "$work/o.onnx" --force foo
 expect 5 "cannot create '$work/none/o.onnx'" optimize "$model" -o "$work/none/o.onnx"
 expect 5 "cannot make the folder" optimize "$model" -o "$work/o.onnx" --report "$work/none/report"
