@@ -64,6 +64,7 @@ static bool clone_node(cloner *c, const hn_node *from, hn_graph *graph) {
     if (!(node->name = hn_arena_strdup(&c->to->arena, from->name))) return false;
     node->id = from->id;
     node->compute = from->compute;
+    node->plain = from->plain;
     memcpy(node->post, from->post, sizeof node->post);
     for (int i = 0; i < from->post_count; i++) {
         if (!from->post[i].op_type) continue;

@@ -106,6 +106,7 @@ struct hn_node {
     int attr_count;
     hn_attr *attrs;
     hn_dtype compute;      // precision to compute in; HN_NONE: that of the types
+    bool plain;            // works on dims in their plain order, where a backend has kernels for both
     hn_post post[HN_MAX_POST]; // device graphs only; the exporter refuses nodes with any
     int post_count;
     int base_input_count;  // inputs of the op itself when post_count > 0 (the rest are operands)
@@ -235,6 +236,7 @@ hn_node *hn_node_ancestor(hn_node *node, const hn_graph *graph);
 #define HN_HINT_BF16    "hone.bf16"
 #define HN_HINT_F16     "hone.f16"
 #define HN_HINT_TF32    "hone.tf32"
+#define HN_HINT_PLAIN   "hone.plain"
 #define HN_HINT_THREADS "hone.threads"
 #define HN_HINT_BATCH   "hone.batch"
 // Metadata entries of the file; NULL: there is no such key. set copies both texts and replaces; a NULL

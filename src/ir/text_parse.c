@@ -576,6 +576,7 @@ static hn_status node_rest(parser *p, hn_node *node) {
         node->compute = hn_dtype_from_name(word(p));
         if (node->compute == HN_NONE) BAD(p, "a node computes in no known element type");
     }
+    node->plain = take_word(p, "plain");
     if (take_word(p, "name")) HN_TRY(text(p, &node->name));
     return HONE_OK;
 }

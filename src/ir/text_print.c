@@ -332,6 +332,7 @@ static void put_node(printer *p, const hn_node *node, int indent) {
     for (int i = 0; i < node->post_count; i++)
         put_post(p, &node->post[i]);
     if (node->compute != HN_NONE) hn_str_printf(out, " compute %s", hn_dtype_name(node->compute));
+    if (node->plain) hn_str_append(out, " plain");
     if (*node->name) {
         hn_str_append(out, " name ");
         put_text(out, node->name);

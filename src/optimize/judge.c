@@ -348,7 +348,7 @@ static hn_status try_strategy(hone_error *err, hn_optimizer *o, const hn_strateg
     } else {
         hn_session_free(session);
         hn_module_free(candidate);
-        if (strategy->lossy) o->result->layers.count = layers_before;
+        o->result->layers.count = layers_before;
     }
     json_decref(decision);
     return status;

@@ -204,6 +204,24 @@ hn_status hn_optimizer_steps(hone_error *err, hn_optimizer *o); // the heaviest 
 // Writes the result under a temporary name, confirms it, gives it its name.
 hn_status hn_optimizer_write(hone_error *err, hn_optimizer *o);
 
+// ---- speed.c ------------------------------------------------------------------------------------
+// One of two copies of a base model whose steps are timed in turns: see speed.c on how layers are known.
+typedef struct hn_timed_copy {
+    const hn_module *base;
+    hn_module *module;   // owned
+    hn_session *session; // owned, like the rest
+    hn_step_info *steps;
+    uint32_t *owner;  // by step: the layer it belongs to, UINT32_MAX: none
+    int count;
+    double *ns, *run; // by the id of the base's node: the least time of a layer; that of one run. 0: not seen
+    double *step_ns;  // by step: the least time
+} hn_timed_copy;
+hn_status hn_timed_open(hone_error *err, const hn_optimizer *o, const hn_module *base, hn_module *module,
+                        hn_timed_copy *out); // takes the module over, also on failure
+hn_status hn_timed_runs(hone_error *err, const hn_optimizer *o, const char *what, hn_timed_copy *a,
+                        hn_timed_copy *b);
+void hn_timed_close(hn_timed_copy *t);
+
 // ---- layers.c -----------------------------------------------------------------------------------
 typedef struct hn_layer_try {
     hn_module *module;

@@ -194,7 +194,7 @@ static void put_strategies(hn_str *out, const hn_optimize_result *r) {
 }
 
 static void put_layers(hn_str *out, const hn_optimize_result *r) {
-    static const char *const k_names[] = {"=layer", "=operator", "=strategy", "=precision", ">own error", ">error of outputs", "why float"};
+    static const char *const k_names[] = {"=layer", "=operator", "=strategy", "=precision", ">own error", ">error of outputs", "why"};
     if (!r->layers.count) return;
     hn_html_section(out, "Precision by layer", "Own error: the squared difference at the layer's own output over the squared output, in int8 on the float inputs. Error of outputs: 1 - cosine of the model's outputs with this layer alone in the lower precision, or with so many layers together; measured only where all layers left the budget.");
     hn_html_table_begin(out, k_names, 7);

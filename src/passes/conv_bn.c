@@ -147,6 +147,7 @@ static hn_value *rebuild(const heavy *h, hn_node *before, hn_value *x, hn_tensor
     if (!node || !hn_node_copy_attrs(node, h->node)) return NULL;
     node->name = h->node->name;
     node->compute = h->node->compute;
+    node->plain = h->node->plain;
     if (h->gemm && in[2] && !hn_node_set_float(node, "beta", 1)) return NULL;
     return hn_infer_node(NULL, node) == HONE_OK ? node->outputs[0] : NULL;
 }

@@ -92,7 +92,7 @@ static bool same_attr(const hn_attr *a, const hn_attr *b) {
 static bool same_node(const hn_node *a, const hn_node *b) {
     if (a->op != b->op || a->version != b->version || a->input_count != b->input_count ||
         a->output_count != b->output_count || a->attr_count != b->attr_count ||
-        a->compute != b->compute || a->post_count || b->post_count)
+        a->compute != b->compute || a->plain != b->plain || a->post_count || b->post_count)
         return false;
     for (int i = 0; i < a->input_count; i++)
         if (a->inputs[i] != b->inputs[i]) return false;

@@ -100,6 +100,7 @@ static hn_status copy_node(hone_error *err, copier *c, const hn_node *from, hn_g
     node->name = hn_arena_strdup(&c->module->arena, from->name);
     if (!node->name) HN_NOMEM(err, "copying a graph");
     node->compute = from->compute;
+    node->plain = from->plain;
     memcpy(node->post, from->post, sizeof node->post);
     node->post_count = from->post_count;
     node->base_input_count = from->base_input_count;

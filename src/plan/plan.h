@@ -75,6 +75,7 @@ typedef struct hn_step_info {
     const hn_node *node;         // in the plan's own module; NULL for reorders
     bool is_reference;
     bool on_device;              // not on the host
+    const hn_layout *in_layout, *out_layout; // by input and output of the kernel
     double total_ns;             // since the start, when profiling
     int64_t runs;
     hn_cost cost;

@@ -304,6 +304,8 @@ static int list_steps(const hn_session *session, hn_step_info *out, int max, int
                                     .node = step->node,
                                     .is_reference = step->kernel->is_reference,
                                     .on_device = step->kernel->on_device,
+                                    .in_layout = step->kernel->in_layout,
+                                    .out_layout = step->kernel->out_layout,
                                     .total_ns = step->total_ns,
                                     .runs = step->runs};
         if (step->node) hn_node_cost(step->node, &out[count].cost);

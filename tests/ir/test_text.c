@@ -122,6 +122,7 @@ static void random_graph(hn_module *m, hn_graph *g, pool visible, int depth) {
         assert_non_null(n);
         if (!rnd(3)) assert_non_null(n->name = hn_arena_strdup(&m->arena, odd_name()));
         if (!rnd(4)) n->compute = HN_BF16;
+        n->plain = !rnd(4);
         if (count && !rnd(2)) {
             n->base_input_count = (int)rnd((unsigned)count + 1);
             n->post_count = 1 + (int)rnd(HN_MAX_POST);

@@ -217,6 +217,7 @@ void kcase_build(const kcase *c, bool spoiled, kcase_built *b) {
     parse_attrs(b->node, c->attrs, &unused);
     parse_posts(b->node, c->posts, &base_inputs);
     if (strchr(c->flags, 'B')) b->node->compute = HN_BF16;
+    b->node->plain = strchr(c->flags, 'P') != NULL;
     hone_error err = {0};
     if (hn_infer_node(&err, b->node) != HONE_OK) fail_msg("%s %s: %s", c->op, c->inputs, err.text);
     if (hn_ref_run(&err, b->node, b->in_list, b->input_count, b->ref, b->output_count, 1) != HONE_OK)

@@ -71,6 +71,7 @@ void cpu_state_cap(cpu_state *cpu, hn_isa isa) {
     cpu->attention = wide   ? &hn_k_attention_avx512
                      : avx2 ? &hn_k_attention_avx2
                             : &hn_k_attention_ref;
+    cpu->conv = wide ? &hn_k_conv_avx512 : avx2 ? &hn_k_conv_avx2 : &hn_k_conv_ref;
     cpu->rnn = wide ? &hn_k_rnn_avx512 : avx2 ? &hn_k_rnn_avx2 : &hn_k_rnn_ref;
 }
 

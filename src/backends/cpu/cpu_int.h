@@ -9,6 +9,7 @@
 #define HN_CPU_INT_H
 #include "backends/backend.h"
 #include "kernels/cpu/attention.h"
+#include "kernels/cpu/conv.h"
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/quant.h"
 #include "kernels/cpu/rnn.h"
@@ -38,6 +39,7 @@ typedef struct cpu_state {
     const hn_k_elementwise *ew;
     const hn_k_rows *rows;
     const hn_k_rnn *rnn;
+    const hn_k_conv *conv;
     const hn_k_quant *quant;
     const hn_k_attention *attention;
     cpu_ops op;

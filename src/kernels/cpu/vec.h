@@ -34,10 +34,18 @@ V_INLINE vf v_load(const float *p) {
 V_INLINE void v_store(float *p, vf v) { memcpy(p, &v, sizeof v); }
 V_INLINE vf v_set(float x) { return x - (vf){0}; } // x - 0 keeps -0 and NaN
 V_INLINE vi v_seti(int32_t x) { return x + (vi){0}; }
-// The first n < VN lanes; the rest are zero.
+#if VN == 8
+V_INLINE __m256i v_first(int64_t n) { // a mask of the first n lanes
+    static const int32_t k_mask[16] = {-1, -1, -1, -1, -1, -1, -1, -1};
+    return _mm256_loadu_si256((const __m256i *)(k_mask + 8 - n));
+}
+#endif
+// The first n <= VN lanes; the rest are zero.
 V_INLINE vf v_load_n(const float *p, int64_t n) {
 #if VN == 16
     return (vf)_mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1u), p);
+#elif VN == 8
+    return (vf)_mm256_maskload_ps(p, v_first(n));
 #else
     vf v = {0};
     for (int64_t i = 0; i < n; i++)
@@ -48,6 +56,8 @@ V_INLINE vf v_load_n(const float *p, int64_t n) {
 V_INLINE void v_store_n(float *p, vf v, int64_t n) {
 #if VN == 16
     _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), (__m512)v);
+#elif VN == 8
+    _mm256_maskstore_ps(p, v_first(n), (__m256)v);
 #else
     for (int64_t i = 0; i < n; i++)
         p[i] = v[i];
