@@ -285,7 +285,7 @@ static hn_status record(hone_error *err, const layout_search *s) {
         const layout_step *step = &s->steps[i];
         if (!step->candidate) continue;
         const char *name = s->names[step->layer];
-        hn_layer layer = {.error = NAN, .strategy = "layout"};
+        hn_layer layer = {.error = NAN, .own_error = NAN, .strategy = "layout"};
         for (const hn_node *node = s->base->main->first; node && !*name; node = node->next)
             if (node->id == step->layer) name = node->outputs[0]->name;
         snprintf(layer.name, sizeof layer.name, "%s", name);
