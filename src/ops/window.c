@@ -41,6 +41,8 @@ hone_status hn_window_read(hone_error *err, const hn_node *node, int rank, hn_wi
     return HONE_OK;
 }
 
+static bool is_pool(const hn_node *node) { return strstr(node->op_type, "Pool") != NULL; }
+
 hone_status hn_window_infer(hone_error *err, const hn_infer *ctx, const hn_window *window,
                             const hn_dim *in, const hn_dim *kernel, hn_dim *out_dims) {
     hn_dims *dims = ctx->dims;
@@ -56,7 +58,9 @@ hone_status hn_window_infer(hone_error *err, const hn_infer *ctx, const hn_windo
             hn_dim reach = hn_dim_mul(dims, hn_dim_sub(dims, kernel[i], 1), window->dilation[i]);
             hn_dim padded = hn_dim_add(dims, in[i], window->pad_begin[i] + window->pad_end[i]);
             hn_dim room = hn_dim_sub(dims, hn_dim_sub(dims, padded, reach), 1);
-            if (!window->ceil_mode) {
+            if (is_pool(ctx->node) && hn_dim_is_const(room) && room < 0) {
+                out = 1 + room / stride; // a window that is cut off: towards zero, see docs/onnx.md
+            } else if (!window->ceil_mode) {
                 out = hn_dim_add(dims, hn_dim_floordiv(dims, room, stride), 1);
             } else {
                 // The last window must start inside the input or the padding before it.

@@ -52,7 +52,7 @@ static hn_status copy_concrete(hone_error *err, const hn_session *session,
 // With constant dims more conditions are decided and more values are constants: those passes run
 // again before the backend's own.
 static hn_status run_passes(hone_error *err, const hn_session *session, hn_module *module) {
-    static const char *const k_settle[] = {"static_if", "fold", "clean", "dce", NULL};
+    static const char *const k_settle[] = {"static_if", "fold", "static_loop", "clean", "dce", NULL};
     HN_TRY(hn_infer_module(err, module));
     const hn_session_options *options = &session->options;
     if (options->no_device_passes) return HONE_OK;

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Every message has its Chinese translation, with the same conversions, and no translation outlives its message;
-# README.zh-CN.md has README.md's headings, code, links and table rows. Each kind of fault is planted and found.
+# README.zh-CN.md has README.md's headings, code, links and table rows. Each kind of fault is planted and found. TEST-TIMEOUT 180
 set -u
 cd "$HONE_SOURCE_DIR" || exit 1
 status=0

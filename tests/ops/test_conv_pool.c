@@ -78,6 +78,12 @@ static const op_case k_pool[] = {
     {"ceil mode adds a window", "MaxPool", "kernel_shape=2 strides=2 ceil_mode=1", {"f32[1,1,3] 1 3 2"}, {"f32[1,1,2] 3 2"}},
     // ceil((3 + 2 - 2) / 3) + 1 = 2, and the second starts at 3 < 3 + 1: inside; with a stride of 4 it would not
     {"last window must start inside", "MaxPool", "kernel_shape=2 strides=4 ceil_mode=1 pads=1,1", {"f32[1,1,3] 1 3 2"}, {"f32[1,1,1] 1"}},
+    // The numbers of onnxruntime, whose sizes are those of ONNX's own inference.
+    {"a window larger than the input is cut off", "MaxPool", "kernel_shape=3 strides=2", {"f32[1,1,2] 1 2"}, {"f32[1,1,1] 2"}, .sizes_known = true},
+    {"cut off, larger by a whole stride", "MaxPool", "kernel_shape=5 strides=2", {"f32[1,1,2] 1 2"}, {"f32[1,1,0]"}, .sizes_known = true},
+    {"cut off at stride 1", "MaxPool", "kernel_shape=3", {"f32[1,1,2] 1 2"}, {"f32[1,1,0]"}},
+    {"mean of a window that is cut off", "AveragePool", "kernel_shape=5 strides=3", {"f32[1,1,3] 1 2 3"}, {"f32[1,1,1] 2"}, .sizes_known = true},
+    {"cut off where padding counts", "AveragePool", "kernel_shape=5 strides=2 pads=1,1 count_include_pad=1", {"f32[1,1,2] 1 2"}, {"f32[1,1,1] 0.75"}, .sizes_known = true},
     {"NaN wins, and its index", "MaxPool", "kernel_shape=2", {"f32[1,1,4] 1 nan 5 6"}, {"f32[1,1,3] nan nan 6", "i64[1,1,3] 1 1 3"}},
     {"indices count through the tensor", "MaxPool", "kernel_shape=2 strides=2", {"f32[2,1,2] 1 2 4 3"}, {"f32[2,1,1] 2 4", "i64[2,1,1] 1 2"}},
     {"column-major indices", "MaxPool", "kernel_shape=2,2 storage_order=1", {"f32[1,1,2,3] 1 2 9 8 3 4"}, {"f32[1,1,1,2] 8 9", "i64[1,1,1,2] 1 4"}},

@@ -24,6 +24,7 @@ typedef struct op_case {
     hone_status fails;   // expected failure, HONE_OK: none; `text` must be part of the sentence
     const char *text;
     int version;         // opset version of the node; 0: the row's
+    bool sizes_known;    // what it gives holds for constant dims only
 } op_case;
 
 // Parses a tensor text; aborts the test where it is malformed.

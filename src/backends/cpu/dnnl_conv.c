@@ -218,8 +218,8 @@ hone_status dnnl_pool_select(hone_error *err, cpu_state *cpu, const hn_select *w
         return HONE_ERR_UNSUPPORTED;
     bool max = node->op == cpu->op.MaxPool || node->op == cpu->op.GlobalMaxPool;
     bool padded_counts = hn_node_int(node, "count_include_pad", 0) != 0;
-    // With ceil_mode the window may leave the declared padding; then the divisor differs.
-    if (!max && padded_counts && hn_node_int(node, "ceil_mode", 0)) return HONE_ERR_UNSUPPORTED;
+    // What lies beyond the declared padding does not count.
+    if (!max && padded_counts && w.leaves_pads) return HONE_ERR_UNSUPPORTED;
     window_normalise(&w);
     dnnl_alg_kind_t alg = max             ? dnnl_pooling_max
                           : padded_counts ? dnnl_pooling_avg_include_padding

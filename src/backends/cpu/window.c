@@ -38,6 +38,7 @@ bool window_of(const hn_node *node, const hn_shape *in, const hn_shape *out, con
             begin = same_upper ? whole / 2 : (whole + 1) / 2;
         }
         w.pad_begin[i] = begin;
+        w.leaves_pads = w.leaves_pads || (!same_upper && !same_lower && total - begin > (valid ? 0 : pads[w.rank + i]));
         // Never negative: rows that no window sees need no negative pad, floor drops them.
         w.pad_end[i] = hn_max_i64(total - begin, 0);
     }

@@ -10,6 +10,7 @@ typedef struct window {
     int64_t kernel[WINDOW_MAX], stride[WINDOW_MAX], dilation[WINDOW_MAX];
     int64_t pad_begin[WINDOW_MAX], pad_end[WINDOW_MAX];
     int64_t in[WINDOW_MAX], out[WINDOW_MAX]; // spatial sizes
+    bool leaves_pads; // the last window ends beyond the padding that the node names
 } window;
 
 // `kernel`: spatial sizes of the weights, or NULL: the attribute kernel_shape, or the whole input
