@@ -371,6 +371,22 @@ static const char *weight_name(const hn_node *node, const char *what) {
     return hn_arena_printf(arena, "weight_%u_%s_%u", weight->id, what, node->id);
 }
 
+// Layers that share a weight share its codes, too.
+static hn_value *once(hn_value *made) {
+    const hn_tensor *t = made->constant;
+    hn_graph *graph = made->graph;
+    for (size_t i = 0; i < graph->values.count; i++) {
+        hn_value *other = graph->values.data[i];
+        const hn_tensor *o = other->constant;
+        if (other == made || !o || other->overridable || o->dtype != t->dtype ||
+            !hn_shape_equal(&o->shape, &t->shape) || memcmp(o->data, t->data, t->bytes) != 0)
+            continue;
+        hn_value_remove(made);
+        return other;
+    }
+    return made;
+}
+
 hn_status hn_quantize_weight(hone_error *err, hn_node *node, int weight_max, bool by_columns,
                              hn_int8_weight *out) {
     const hn_tensor *weight = weight_of(node);
@@ -394,7 +410,10 @@ hn_status hn_quantize_weight(hone_error *err, hn_node *node, int weight_max, boo
         ((float *)scale.data)[c] = step;
         quantise_channel(weight, axis, c, step, weight_max, q.data);
     }
-    return turn ? transpose_codes(err, &q, channels, weight->shape.dims[1]) : HONE_OK;
+    if (turn) HN_TRY(transpose_codes(err, &q, channels, weight->shape.dims[1]));
+    out->q = once(out->q);
+    out->scale = once(out->scale);
+    return HONE_OK;
 }
 
 // Weight and bias of one node become int8 and int32 constants with DequantizeLinear.
