@@ -4,21 +4,14 @@
 // Labels are letters; the dims under an ellipsis get labels of their own, counted from the right,
 // and broadcast. Without "->" the output has the ellipsis first, then the letters that occur once
 // in the order A..Z a..z.
+#include "ops/einsum.h"
 #include "ops/nn_int.h"
 
-#define MAX_OPERANDS 16
+#define MAX_OPERANDS HN_EINSUM_OPERANDS
 #define LETTERS 52
-#define MAX_LABELS (LETTERS + HN_MAX_RANK) // letters, then ellipsis dims from the right
-
-typedef struct term {
-    int count;
-    int labels[HN_MAX_RANK]; // one a dim
-} term;
-
-typedef struct equation {
-    int operands;
-    term in[MAX_OPERANDS], out;
-} equation;
+#define MAX_LABELS HN_EINSUM_LABELS
+typedef hn_einsum_term term;
+typedef hn_einsum equation;
 
 static int letter_label(char c) {
     return c >= 'A' && c <= 'Z' ? c - 'A' : c >= 'a' && c <= 'z' ? 26 + c - 'a' : -1;
@@ -106,6 +99,15 @@ static hone_status parse_equation(hone_error *err, const hn_node *node, const in
         implicit_output(&eq, ellipsis);
     *out_equation = eq;
     return HONE_OK;
+}
+
+hn_status hn_einsum_read(hone_error *err, const hn_node *node, hn_einsum *out_equation) {
+    int ranks[MAX_OPERANDS];
+    for (int i = 0; i < node->input_count && i < MAX_OPERANDS; i++) {
+        if (!node->inputs[i] || node->inputs[i]->type.rank < 0) return HONE_ERR_UNSUPPORTED;
+        ranks[i] = node->inputs[i]->type.rank;
+    }
+    return parse_equation(err, node, ranks, node->input_count, out_equation);
 }
 
 // A label's dims are equal or 1; between two unknown ones that differ nothing can be said.
@@ -246,13 +248,8 @@ static hone_status einsum_body(hone_error *err, const hn_call *call, hn_arena *s
 HN_REF_FN(hn_ref_einsum) { return hn_ref_scratch(err, call, einsum_body); }
 
 HN_COST_FN(hn_cost_einsum) {
-    int ranks[MAX_OPERANDS];
     equation eq;
-    for (int i = 0; i < node->input_count && i < MAX_OPERANDS; i++) {
-        if (!node->inputs[i] || node->inputs[i]->type.rank < 0) return;
-        ranks[i] = node->inputs[i]->type.rank;
-    }
-    if (parse_equation(NULL, node, ranks, node->input_count, &eq) != HONE_OK) return;
+    if (hn_einsum_read(NULL, node, &eq) != HONE_OK) return;
     double dims[MAX_LABELS] = {0}, flops = eq.operands > 1 ? 2 * (eq.operands - 1) : 1;
     for (int o = 0; o < eq.operands; o++)
         for (int i = 0; i < eq.in[o].count; i++) {

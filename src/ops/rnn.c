@@ -6,69 +6,34 @@
 #include <ctype.h>
 #include <math.h>
 #include "ops/nn_int.h"
+#include "ops/rnn.h"
 
 // ---- activations --------------------------------------------------------------------------------
-typedef double (*activation_fn)(double x, double alpha, double beta);
-
-static double act_affine(double x, double a, double b) { return a * x + b; }
-static double act_elu(double x, double a, double b) {
-    (void)b;
-    return x >= 0 ? x : a * (exp(x) - 1);
-}
-static double act_hard_sigmoid(double x, double a, double b) { return fmin(fmax(a * x + b, 0), 1); }
-static double act_leaky_relu(double x, double a, double b) {
-    (void)b;
-    return x >= 0 ? x : a * x;
-}
-static double act_relu(double x, double a, double b) {
-    (void)a, (void)b;
-    return x > 0 || isnan(x) ? x : 0;
-}
-static double act_scaled_tanh(double x, double a, double b) { return a * tanh(b * x); }
-static double act_sigmoid(double x, double a, double b) {
-    (void)a, (void)b;
-    return 1 / (1 + exp(-x));
-}
-static double act_softplus(double x, double a, double b) {
-    (void)a, (void)b;
-    return x > 30 ? x : log1p(exp(x));
-}
-static double act_softsign(double x, double a, double b) {
-    (void)a, (void)b;
-    return x / (1 + fabs(x));
-}
-static double act_tanh(double x, double a, double b) {
-    (void)a, (void)b;
-    return tanh(x);
-}
-static double act_thresholded_relu(double x, double a, double b) {
-    (void)b;
-    return x > a || isnan(x) ? x : 0;
-}
+#define HN_ACTIVATION(name, has_alpha, has_beta, alpha, beta, ...) ACTIVATION_FN(__LINE__, __VA_ARGS__)
+#define ACTIVATION_FN(line, ...) ACTIVATION_FN_(line, __VA_ARGS__)
+#define ACTIVATION_FN_(line, ...)                                                                  \
+    static double act_##line(double x, double a, double b) {                                       \
+        typedef double T;                                                                          \
+        (void)sizeof(T), (void)a, (void)b;                                                         \
+        return __VA_ARGS__;                                                                        \
+    }
+#include "ops/activations.def"
+#undef HN_ACTIVATION
 
 static const struct activation_row {
-    const char *name; // lower case: the standard's names are matched without case
-    activation_fn fn;
+    const char *name;
+    double (*fn)(double x, double a, double b);
+    const char *text;
     bool has_alpha, has_beta;
     double alpha, beta; // where none are given
 } k_activations[] = {
-    {"affine", act_affine, true, true, 1, 0},
-    {"elu", act_elu, true, false, 1, 0},
-    {"hardsigmoid", act_hard_sigmoid, true, true, 0.2, 0.5},
-    {"leakyrelu", act_leaky_relu, true, false, 0.01, 0},
-    {"relu", act_relu, false, false, 0, 0},
-    {"scaledtanh", act_scaled_tanh, true, true, 1, 1},
-    {"sigmoid", act_sigmoid, false, false, 0, 0},
-    {"softplus", act_softplus, false, false, 0, 0},
-    {"softsign", act_softsign, false, false, 0, 0},
-    {"tanh", act_tanh, false, false, 0, 0},
-    {"thresholdedrelu", act_thresholded_relu, true, false, 1, 0},
+#define ACTIVATION_NAME(line) ACTIVATION_NAME_(line)
+#define ACTIVATION_NAME_(line) act_##line
+#define HN_ACTIVATION(name, has_alpha, has_beta, alpha, beta, ...) \
+    {name, ACTIVATION_NAME(__LINE__), #__VA_ARGS__, has_alpha, has_beta, alpha, beta},
+#include "ops/activations.def"
+#undef HN_ACTIVATION
 };
-
-typedef struct activation {
-    activation_fn fn;
-    double alpha, beta;
-} activation;
 
 static bool same_name(hn_slice text, const char *lower) {
     if (text.length != strlen(lower)) return false;
@@ -77,28 +42,18 @@ static bool same_name(hn_slice text, const char *lower) {
     return true;
 }
 
-static double apply(const activation *act, double x, double clip) {
+static double apply(const hn_activation *act, double x, double clip) {
     if (clip > 0) x = x > clip ? clip : x < -clip ? -clip : x;
     return act->fn(x, act->alpha, act->beta);
 }
 
 // ---- the layer ----------------------------------------------------------------------------------
-typedef enum rnn_kind { KIND_RNN, KIND_GRU, KIND_LSTM } rnn_kind;
 static const int k_gates[] = {1, 3, 4};
 static const int k_functions[] = {1, 2, 3}; // activations a direction
 static const char *const k_defaults[][3] = {
     {"Tanh"}, {"Sigmoid", "Tanh"}, {"Sigmoid", "Tanh", "Tanh"}};
 
-typedef struct rnn_attrs {
-    rnn_kind kind;
-    int directions;
-    bool reverse; // a single direction that runs backwards
-    bool batch_first, input_forget, linear_before_reset;
-    double clip; // 0: none
-    activation act[2][3];
-} rnn_attrs;
-
-static hone_status read_direction(hone_error *err, const hn_node *node, rnn_attrs *a) {
+static hone_status read_direction(hone_error *err, const hn_node *node, hn_rnn_attrs *a) {
     hn_slice text = hn_op_string(node, "direction");
     a->directions = hn_slice_eq(text, "bidirectional") ? 2 : 1;
     a->reverse = hn_slice_eq(text, "reverse");
@@ -113,7 +68,7 @@ static const float *float_list(const hn_node *node, const char *name, int64_t *o
     return *out_count ? attr->floats : NULL;
 }
 
-static hone_status read_activations(hone_error *err, const hn_node *node, rnn_attrs *a) {
+static hone_status read_activations(hone_error *err, const hn_node *node, hn_rnn_attrs *a) {
     const hn_attr *names = hn_node_attr(node, "activations");
     int64_t alphas, betas, alpha_at = 0, beta_at = 0;
     const float *alpha = float_list(node, "activation_alpha", &alphas);
@@ -134,22 +89,24 @@ static hone_status read_activations(hone_error *err, const hn_node *node, rnn_at
             HN_FAIL_NODE(err, HONE_ERR_FORMAT, node, "activation '%.*s' is unknown",
                          (int)name.length, name.data);
         // The lists are consumed in order by the functions that take a parameter.
-        activation *act = &a->act[i / each][i % each];
-        *act = (activation){row->fn, row->alpha, row->beta};
+        hn_activation *act = &a->act[i / each][i % each];
+        *act = (hn_activation){row->fn, row->text, row->alpha, row->beta};
         if (row->has_alpha && alpha_at < alphas) act->alpha = (double)alpha[alpha_at++];
         if (row->has_beta && beta_at < betas) act->beta = (double)beta[beta_at++];
     }
     return HONE_OK;
 }
 
-static hone_status read_attrs(hone_error *err, const hn_node *node, rnn_kind kind, rnn_attrs *a) {
-    *a = (rnn_attrs){.kind = kind};
-    HN_TRY(read_direction(err, node, a));
-    a->batch_first = hn_node_int(node, "layout", 0) != 0;
-    a->input_forget = hn_node_int(node, "input_forget", 0) != 0;
-    a->linear_before_reset = hn_node_int(node, "linear_before_reset", 0) != 0;
-    a->clip = (double)hn_node_float(node, "clip", 0);
-    return read_activations(err, node, a);
+hn_status hn_rnn_read(hone_error *err, const hn_node *node, hn_rnn_kind kind, hn_rnn_attrs *out_attrs) {
+    hn_rnn_attrs a = {.kind = kind, .gates = k_gates[kind], .functions = k_functions[kind]};
+    HN_TRY(read_direction(err, node, &a));
+    a.batch_first = hn_node_int(node, "layout", 0) != 0;
+    a.input_forget = hn_node_int(node, "input_forget", 0) != 0;
+    a.linear_before_reset = hn_node_int(node, "linear_before_reset", 0) != 0;
+    a.clip = (double)hn_node_float(node, "clip", 0);
+    HN_TRY(read_activations(err, node, &a));
+    *out_attrs = a;
+    return HONE_OK;
 }
 
 // ---- inference ----------------------------------------------------------------------------------
@@ -162,10 +119,10 @@ static hone_status expect_shape(hone_error *err, const hn_infer *ctx, int input,
     return HONE_OK;
 }
 
-static hone_status infer_rnn(hone_error *err, hn_infer *ctx, rnn_kind kind) {
-    rnn_attrs a;
+static hone_status infer_rnn(hone_error *err, hn_infer *ctx, hn_rnn_kind kind) {
+    hn_rnn_attrs a;
     int rank, w_rank, r_rank;
-    HN_TRY(read_attrs(err, ctx->node, kind, &a));
+    HN_TRY(hn_rnn_read(err, ctx->node, kind, &a));
     HN_TRY(hn_expect_rank(err, ctx, 0, 3, 3, &rank));
     HN_TRY(hn_expect_rank(err, ctx, 1, 3, 3, &w_rank));
     HN_TRY(hn_expect_rank(err, ctx, 2, 3, 3, &r_rank));
@@ -185,7 +142,7 @@ static hone_status infer_rnn(hone_error *err, hn_infer *ctx, rnn_kind kind) {
     HN_TRY(expect_shape(err, ctx, 4, 1, &batch, "length of sequence_lens"));
     hn_dim state[3] = {a.batch_first ? batch : dirs, a.batch_first ? dirs : batch, hidden};
     HN_TRY(expect_shape(err, ctx, 5, 3, state, "dims of initial_h"));
-    if (kind == KIND_LSTM) {
+    if (kind == HN_RNN_LSTM) {
         HN_TRY(expect_shape(err, ctx, 6, 3, state, "dims of initial_c"));
         HN_TRY(expect_shape(err, ctx, 7, 2, (hn_dim[]){dirs, hn_dim_mul(ctx->dims, hidden, 3)},
                             "dims of P"));
@@ -193,16 +150,16 @@ static hone_status infer_rnn(hone_error *err, hn_infer *ctx, rnn_kind kind) {
     hn_dim all[2][4] = {{seq, dirs, batch, hidden}, {batch, seq, dirs, hidden}};
     hn_infer_set(ctx, 0, dtype, 4, all[a.batch_first]);
     hn_infer_set(ctx, 1, dtype, 3, state);
-    if (kind == KIND_LSTM) hn_infer_set(ctx, 2, dtype, 3, state);
+    if (kind == HN_RNN_LSTM) hn_infer_set(ctx, 2, dtype, 3, state);
     return HONE_OK;
 }
-HN_INFER_FN(hn_infer_rnn) { return infer_rnn(err, ctx, KIND_RNN); }
-HN_INFER_FN(hn_infer_gru) { return infer_rnn(err, ctx, KIND_GRU); }
-HN_INFER_FN(hn_infer_lstm) { return infer_rnn(err, ctx, KIND_LSTM); }
+HN_INFER_FN(hn_infer_rnn) { return infer_rnn(err, ctx, HN_RNN_PLAIN); }
+HN_INFER_FN(hn_infer_gru) { return infer_rnn(err, ctx, HN_RNN_GRU); }
+HN_INFER_FN(hn_infer_lstm) { return infer_rnn(err, ctx, HN_RNN_LSTM); }
 
 // ---- reference ----------------------------------------------------------------------------------
 typedef struct rnn_run {
-    rnn_attrs attrs;
+    hn_rnn_attrs attrs;
     int64_t seq, batch, width, hidden, gates; // gates: rows of W a direction
     const double *x, *w, *r, *b, *h0, *c0, *peep;
     const int64_t *lens;
@@ -232,7 +189,7 @@ static void cell_rnn(rnn_run *run, int d) {
 }
 
 static void cell_lstm(rnn_run *run, int d) {
-    const activation *act = run->attrs.act[d];
+    const hn_activation *act = run->attrs.act[d];
     int64_t n = run->hidden;
     double clip = run->attrs.clip;
     const double *peep = run->peep ? run->peep + d * 3 * n : NULL;
@@ -254,7 +211,7 @@ static void cell_lstm(rnn_run *run, int d) {
 }
 
 static void cell_gru(rnn_run *run, int d) {
-    const activation *act = run->attrs.act[d];
+    const hn_activation *act = run->attrs.act[d];
     int64_t n = run->hidden;
     double clip = run->attrs.clip;
     const double *rh = run->r + (d * run->gates + 2 * n) * n;
@@ -279,7 +236,7 @@ static void cell_gru(rnn_run *run, int d) {
 
 static void run_item(rnn_run *run, int d, int64_t n) {
     static void (*const k_cells[])(rnn_run *, int) = {cell_rnn, cell_gru, cell_lstm};
-    const rnn_attrs *a = &run->attrs;
+    const hn_rnn_attrs *a = &run->attrs;
     int64_t length = run->lens ? run->lens[n] : run->seq, at = state_at(run, d, n);
     bool backwards = a->reverse || d == 1;
     for (int64_t i = 0; i < run->hidden; i++) {
@@ -314,7 +271,7 @@ static hone_status rnn_load(hone_error *err, const hn_call *call, hn_arena *scra
     run->width = x->shape.dims[2];
     run->hidden = r->shape.dims[2];
     run->gates = k_gates[run->attrs.kind] * run->hidden;
-    bool lstm = run->attrs.kind == KIND_LSTM;
+    bool lstm = run->attrs.kind == HN_RNN_LSTM;
     HN_TRY(hn_load_f64(err, scratch, x, &run->x));
     HN_TRY(hn_load_f64(err, scratch, hn_call_in(call, 1), &run->w));
     HN_TRY(hn_load_f64(err, scratch, r, &run->r));
@@ -339,25 +296,25 @@ static hone_status rnn_load(hone_error *err, const hn_call *call, hn_arena *scra
     return HONE_OK;
 }
 
-static hone_status rnn_body(hone_error *err, const hn_call *call, hn_arena *scratch, rnn_kind kind) {
+static hone_status rnn_body(hone_error *err, const hn_call *call, hn_arena *scratch, hn_rnn_kind kind) {
     rnn_run run = {0};
-    HN_TRY(read_attrs(err, call->node, kind, &run.attrs));
+    HN_TRY(hn_rnn_read(err, call->node, kind, &run.attrs));
     HN_TRY(rnn_load(err, call, scratch, &run));
     for (int d = 0; d < run.attrs.directions; d++)
         for (int64_t n = 0; n < run.batch; n++) run_item(&run, d, n);
     hn_store_f64(hn_call_out(call, 0), run.y);
     hn_store_f64(hn_call_out(call, 1), run.y_h);
-    if (kind == KIND_LSTM) hn_store_f64(hn_call_out(call, 2), run.y_c);
+    if (kind == HN_RNN_LSTM) hn_store_f64(hn_call_out(call, 2), run.y_c);
     return HONE_OK;
 }
 static hone_status plain_body(hone_error *err, const hn_call *call, hn_arena *scratch) {
-    return rnn_body(err, call, scratch, KIND_RNN);
+    return rnn_body(err, call, scratch, HN_RNN_PLAIN);
 }
 static hone_status gru_body(hone_error *err, const hn_call *call, hn_arena *scratch) {
-    return rnn_body(err, call, scratch, KIND_GRU);
+    return rnn_body(err, call, scratch, HN_RNN_GRU);
 }
 static hone_status lstm_body(hone_error *err, const hn_call *call, hn_arena *scratch) {
-    return rnn_body(err, call, scratch, KIND_LSTM);
+    return rnn_body(err, call, scratch, HN_RNN_LSTM);
 }
 HN_REF_FN(hn_ref_rnn) { return hn_ref_scratch(err, call, plain_body); }
 HN_REF_FN(hn_ref_gru) { return hn_ref_scratch(err, call, gru_body); }

@@ -219,7 +219,7 @@ static void cpu_info(hn_backend *backend, hn_backend_info *out_info) {
 
 // With constant dims more folds than in the file; then the fusions, the widest ones last.
 static const char *const k_passes[] = {
-    "fold", "static_if", "fold", "clean", "pad", "conv_bn", "recognise", "recognise_device",
+    "fold", "static_if", "fold", "einsum", "clean", "pad", "conv_bn", "recognise", "recognise_device",
     "channel_norm", "group_norm", "attention", "qdq_move", "qdq_dynamic", "posts", "posts_norm",
     "qdq_fuse", "float_weights", "qdq_pool", "add_norm", "lookups", "chains", "device_dce", NULL,
 };
