@@ -11,8 +11,8 @@ set -eu
 [ $# -ge 3 ] || { sed -n '6p' "$0" | cut -c5-; exit 2; }
 hone=$1 cases=$2 out=$3 processes=${4:-12}
 mkdir -p "$out"
-find "$cases" -name model.onnx | sort | xargs -r -n1 dirname > "$out/cases"
-[ -s "$out/cases" ] || { echo "no model.onnx below $cases"; exit 2; }
+find "$cases" -type d -name test_data_set_0 | sort | xargs -r -n1 dirname > "$out/cases"
+[ -s "$out/cases" ] || { echo "no test_data_set_0 below $cases"; exit 2; }
 jobs=
 for ((i = 0; i < processes; i++)); do
     awk -v i="$i" -v n="$processes" 'NR % n == i' "$out/cases" > "$out/cases.$i"
