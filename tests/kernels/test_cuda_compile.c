@@ -2,7 +2,7 @@
 // TEST-TIMEOUT 400
 // Every row of kernels.def for cards is selected and compiled for sm_80, 86, 89 and 90, in float32 and
 // a 16-bit type, with no card: the driver is a scripted one, NVRTC is real. Skips where NVRTC is not installed.
-// All operators of a row are tried on one older and one newer card, one of them on the others.
+// All operators of a row are tried for sm_80 in float32, one of them for the other cards and types.
 // Rows of libraries (cuBLASLt, cuDNN) need a card and are left out here.
 #include "support/kcase.h"
 #include <stdio.h>
@@ -87,7 +87,8 @@ static void every_row_compiles_for_every_card(void **state) {
         if (cuda_device_open(&err, index, &d) != HONE_OK) fail_msg("%s", err.text);
         const char *types[] = {"f32", index % 2 ? "bf16" : "f16"};
         for (int t = 0; t < 2; t++) {
-            bool brief = t != index % 2 || index == 1 || index == 2;
+            if ((index == 1 || index == 2) && t == 0) continue; // what differs between those and the others is little
+            bool brief = index != 0 || t != 0;
             int kernels = compile_all(d, types[t], brief, reached);
             print_message("sm_%d %s: %d kernels selected, %d compiled so far in %.1f s\n", d->caps.cc, types[t], kernels, d->compiled,
                           (double)d->compile_ns / 1e9);

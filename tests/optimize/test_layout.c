@@ -9,7 +9,6 @@
 #include "onnx/onnx.h"
 #include "optimize/cut.h"
 #include "optimize/optimize.h"
-#include "support/slow.h"
 #include "support/test.h"
 
 static hone_error err;
@@ -144,18 +143,6 @@ static void one_channel_is_computed_in_plain_order(void **state) {
     char out[128], again[128], report[128];
     save_model(k_model);
     hn_optimize_result r = optimise("o.onnx", NULL);
-    if (TEST_SLOW > 1) { // instrumented code of ours is no match for a library's: the choice is given
-        char given[256];
-        int n = snprintf(given, sizeof given,
-                         "{\"model\": {\"sha256\": \"%s\"}, \"decisions\": [{\"strategy\": \"layout\", "
-                         "\"decision\": {\"plain\": [\"y\"]}}]}", r.model_sha256);
-        hn_optimize_result_free(&r);
-        assert_int_equal(hn_file_write(&err, path_of("r.json", report), given, (size_t)n), HONE_OK);
-        r = optimise("o.onnx", report);
-        assert_int_equal(plain_steps(path_of("o.onnx", out)), 1);
-        hn_optimize_result_free(&r);
-        return;
-    }
     const hn_layer *one = layer(&r, "one"), *many = layer(&r, "many");
     if (strcmp(one->precision, "plain") != 0 || !r.verdicts[0].kept) fail_msg("%s; %s", one->why, r.verdicts[0].reason);
     assert_non_null(strstr(one->why, "plain order: "));

@@ -122,10 +122,13 @@ static void parse_attrs(hn_node *node, const char *p, int *outputs) {
         }
         double number = strtod(value, &end);
         const char *schema = hn_op_get(node->op)->attrs;
-        char list[80], floats[80];
+        char list[80], floats[80], text[80];
         snprintf(list, sizeof list, "%s:is", name);
+        snprintf(text, sizeof text, "%s:s!", name); // an Einsum's equation has commas
         snprintf(floats, sizeof floats, "%s:fs", name);
-        if (strstr(schema, floats)) {
+        if (strstr(schema, text)) {
+            assert_true(hn_node_set_string(node, name, value));
+        } else if (strstr(schema, floats)) {
             float list_of[48];
             int count = 0;
             for (char *v = value; *v; count++) {

@@ -206,7 +206,7 @@ static hone_status cuda_sync(hone_error *err, hn_backend *backend) {
     CUDA_TRY(err, d, d->api->cuStreamSynchronize(d->stream), "running a model");
     if (!d->fault[0]) return HONE_OK;
     d->fault[0] = 0;
-    HN_FAIL(err, HONE_ERR_INPUT, "an index lies outside of the table it looks into (a Gather on cuda:%d)", d->index);
+    HN_FAIL(err, HONE_ERR_INPUT, "an index or a length lies outside of the value it is for (a step on cuda:%d)", d->index);
 }
 
 // ---- recording ----------------------------------------------------------------------------------
@@ -299,7 +299,7 @@ static void cuda_info(hn_backend *backend, hn_backend_info *out_info) {
 }
 
 static const char *const k_passes[] = {
-    "fold", "static_if", "fold", "clean", "pad", "conv_bn", "recognise", "recognise_device", "qdq_move", "qdq_card", "narrow",
+    "fold", "static_if", "fold", "einsum", "clean", "pad", "conv_bn", "recognise", "recognise_device", "qdq_move", "qdq_card", "narrow",
     "attention_half", "attention_views", "embeddings", "patches", "posts", "posts_wide", "device_dce", NULL,
 };
 static const hn_backend k_table = {

@@ -20,16 +20,17 @@ hone_status cuda_pool_select(hone_error *err, cuda_device *d, const hn_select *w
     const hn_node *node = what->node;
     cpu_value x, y;
     window w;
-    bool average = !strcmp(node->op_type, "AveragePool");
-    if (!cpu_in(node, 0, &x) || !cpu_out(node, 0, &y) || !(small_float(x.dtype) || (!average && hn_dtype_bytes(x.dtype) == 1 && hn_dtype_is_int(x.dtype))) || x.dtype != y.dtype || !y.count ||
-        (node->output_count > 1 && node->outputs[1]) || !window_of(node, &x.shape, &y.shape, NULL, &w))
+    bool average = !strcmp(node->op_type, "AveragePool"), norm = !strcmp(node->op_type, "LpPool");
+    bool index = node->output_count > 1 && node->outputs[1];
+    if (!cpu_in(node, 0, &x) || !cpu_out(node, 0, &y) || x.dtype != y.dtype || !y.count ||
+        !(small_float(x.dtype) || ((x.dtype == HN_I8 || x.dtype == HN_U8) && !average && !norm)) || !window_of(node, &x.shape, &y.shape, NULL, &w))
         return HONE_ERR_UNSUPPORTED;
     int64_t ends[3], have = 0;
     const int64_t *pads = hn_node_ints(node, "pads", &have);
     bool automatic = !hn_slice_eq(hn_node_string(node, "auto_pad", "NOTSET"), "NOTSET");
     for (int i = 0; i < w.rank; i++)
         ends[i] = w.in[i] + (automatic ? w.pad_end[i] : pads && have == 2 * w.rank ? pads[w.rank + i] : 0);
-    hn_layout layout = cuda_hint(what, 0);
+    hn_layout layout = index || x.data ? CUDA_PLAIN : cuda_hint(what, 0);
     bool last = layout == CUDA_LAST;
     int64_t channels = last ? x.shape.dims[1] : 1;
     int vector = cuda_vector(channels, hn_dtype_bytes(x.dtype), 16);
@@ -42,6 +43,8 @@ hone_status cuda_pool_select(hone_error *err, cuda_device *d, const hn_select *w
     hn_str_printf(&s, "typedef %s T;\n#define IMAGES %lld\n#define CHANNELS %lld\n#define VEC %d\n#define AVERAGE %d\n#define INCLUDE_PAD %d\n",
                   cuda_ctype(x.dtype), (long long)(x.shape.dims[0] * (last ? 1 : x.shape.dims[1])), (long long)channels, vector, average,
                   average && hn_node_int(node, "count_include_pad", 0));
+    hn_str_printf(&s, "#define LP %lld\n#define INDEX %d\n#define BY_COLUMN %d\n", norm ? (long long)hn_node_int(node, "p", 2) : 0, index,
+                  hn_node_int(node, "storage_order", 0) != 0);
     define_dims(&s, "IN", w.rank, w.in, 1);
     define_dims(&s, "OUT", w.rank, w.out, 1);
     define_dims(&s, "K", w.rank, w.kernel, 1);
@@ -54,10 +57,9 @@ hone_status cuda_pool_select(hone_error *err, cuda_device *d, const hn_select *w
     hone_status status = compiled(err, d, &s, "hn_k_pool", &launch);
     hn_str_free(&s);
     if (status == HONE_OK) status = cuda_kernel_input(err, k, node, 0, &launch.args[0]);
-    if (x.data) k->base.in_layout[0] = CUDA_PLAIN;
-    if (status == HONE_OK && x.data && last) status = HONE_ERR_UNSUPPORTED;
     launch.args[1] = cuda_arg_output(0);
-    launch.arg_count = 2;
+    launch.args[2] = index ? cuda_arg_output(1) : cuda_arg_i64(0);
+    launch.arg_count = 3;
     cuda_launch_1d(&launch, y.count / vector, 128);
     if (status == HONE_OK) status = cuda_kernel_launch(err, k, &launch);
     if (status == HONE_OK) status = cuda_posts(err, k, what, 0, &y.shape, y.dtype, layout);
