@@ -97,7 +97,7 @@ static hn_status search(hone_error *err, hn_layer_search *s, hn_layer_try *out) 
     hn_optimizer *o = s->o;
     hn_calibration calibration = {0};
     HN_TRY(hn_calibrate(err, &o->gate, s->base, hn_samples_for(o, CALIBRATION_ROWS, 0),
-                        o->options->progress, o->options->user, &calibration));
+                        false, o->options->progress, o->options->user, &calibration));
     hn_layers_leave_steep(s, &calibration, BF16_STEPS);
     hn_calibration_free(&calibration);
     HN_TRY(hn_layers_leave_slow(err, s));

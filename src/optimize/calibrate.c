@@ -5,6 +5,7 @@
 // The module is run without device passes, so that every value of the graph is seen under its name.
 #include "optimize/optimize_int.h"
 #include <math.h>
+#include <pthread.h>
 #include <stdlib.h>
 
 typedef struct name_row {
@@ -74,10 +75,7 @@ static void see_extent(hn_range *range, const float *data, int64_t count) {
     range->high = high;
 }
 
-static hn_status see_bins(hone_error *err, hn_range *range, const float *data, int64_t count) {
-    if (!range->seen || range->high <= range->low) return HONE_OK;
-    if (!range->bins) range->bins = hn_calloc(HN_HISTOGRAM_BINS, sizeof *range->bins);
-    if (!range->bins) HN_NOMEM(err, "calibrating");
+static void count_bins(const hn_range *range, const float *data, int64_t count, uint32_t *out) {
     float low = range->low, high = range->high, scale = HN_HISTOGRAM_BINS / (high - low);
     int bins[LANES];
     for (int64_t i = 0; i < count; i += LANES) {
@@ -90,9 +88,36 @@ static hn_status see_bins(hone_error *err, hn_range *range, const float *data, i
             bins[k] = in ? bin : -1;
         }
         for (int k = 0; k < n; k++)
-            if (bins[k] >= 0 && range->bins[bins[k]] < UINT32_MAX) range->bins[bins[k]]++;
+            if (bins[k] >= 0 && out[bins[k]] < UINT32_MAX) out[bins[k]]++;
     }
-    return HONE_OK;
+}
+
+// ---- a value by all threads ---------------------------------------------------------------------
+#define GRAIN ((int64_t)1 << 18)
+typedef struct look {
+    hn_range *range;
+    const float *data;
+    bool histogram;
+    pthread_mutex_t lock;
+} look;
+
+static void look_at(void *arg, int64_t begin, int64_t end) {
+    look *l = arg;
+    hn_range *to = l->range, part = {0};
+    uint32_t bins[HN_HISTOGRAM_BINS] = {0};
+    if (l->histogram) count_bins(to, l->data + begin, end - begin, bins);
+    else see_extent(&part, l->data + begin, end - begin);
+    pthread_mutex_lock(&l->lock);
+    for (int i = 0; i < HN_HISTOGRAM_BINS && l->histogram; i++)
+        to->bins[i] = bins[i] > UINT32_MAX - to->bins[i] ? UINT32_MAX : to->bins[i] + bins[i];
+    to->count += part.count;
+    to->not_finite += part.not_finite;
+    if (part.seen) {
+        to->low = to->seen && to->low < part.low ? to->low : part.low;
+        to->high = to->seen && to->high > part.high ? to->high : part.high;
+        to->seen = true;
+    }
+    pthread_mutex_unlock(&l->lock);
 }
 
 static hn_status see(hone_error *err, const watcher *w, const char *name, const hn_tensor *tensor) {
@@ -102,8 +127,13 @@ static hn_status see(hone_error *err, const watcher *w, const char *name, const 
     if (!row) return HONE_OK;
     hn_range *range = &w->calibration->ranges[row->id];
     int64_t count = hn_tensor_count(tensor);
-    if (w->histogram) return see_bins(err, range, tensor->data, count);
-    see_extent(range, tensor->data, count);
+    if (w->histogram && (!range->seen || range->high <= range->low)) return HONE_OK;
+    if (w->histogram && !range->bins) range->bins = hn_calloc(HN_HISTOGRAM_BINS, sizeof *range->bins);
+    if (w->histogram && !range->bins) HN_NOMEM(err, "calibrating");
+    look l = {.range = range, .data = tensor->data, .histogram = w->histogram};
+    pthread_mutex_init(&l.lock, NULL);
+    hn_parallel_for(count, GRAIN, look_at, &l);
+    pthread_mutex_destroy(&l.lock);
     return HONE_OK;
 }
 
@@ -142,7 +172,7 @@ static hn_status fill_views(hone_error *err, const hn_module *module, hn_calibra
 }
 
 hn_status hn_calibrate(hone_error *err, hn_gate *gate, hn_module *module, int64_t max_samples,
-                       void (*progress)(void *, const char *, double), void *user,
+                       bool histogram, void (*progress)(void *, const char *, double), void *user,
                        hn_calibration *out_calibration) {
     hn_calibration calibration = {.count = module->next_value_id};
     calibration.ranges = hn_calloc((size_t)calibration.count + 1, sizeof *calibration.ranges);
@@ -155,7 +185,8 @@ hn_status hn_calibrate(hone_error *err, hn_gate *gate, hn_module *module, int64_
     if (status == HONE_OK) status = hn_session_new(err, module, &options, &session);
     int64_t samples = hn_gate_samples(gate, HN_SPLIT_CALIBRATE);
     if (max_samples > 0 && samples > max_samples) samples = max_samples;
-    for (int64_t s = 0; s < 2 * samples && status == HONE_OK; s++) {
+    int64_t passes = histogram ? 2 : 1;
+    for (int64_t s = 0; s < passes * samples && status == HONE_OK; s++) {
         hn_tensor inputs[HN_MAX_KERNEL_IO];
         w.histogram = s >= samples;
         int64_t sample = hn_gate_sample(gate, HN_SPLIT_CALIBRATE, s % samples);
@@ -164,7 +195,7 @@ hn_status hn_calibrate(hone_error *err, hn_gate *gate, hn_module *module, int64_
             status = see(err, &w, module->main->inputs.data[i]->name, &inputs[i]);
         if (status == HONE_OK)
             status = hn_session_observe(err, session, inputs, gate->input_count, on_value, &w);
-        if (progress) progress(user, "calibrating", (double)(s + 1) / (double)(2 * samples));
+        if (progress) progress(user, "calibrating", (double)(s + 1) / (double)(passes * samples));
     }
     if (status == HONE_OK) status = fill_views(err, module, &calibration);
     hn_session_free(session);

@@ -89,7 +89,7 @@ static hn_status search(hone_error *err, hn_layer_search *s, hn_layer_try *out) 
     hn_optimizer *o = s->o;
     const half *h = s->self;
     hn_calibration calibration = {0};
-    HN_TRY(hn_calibrate(err, &o->gate, s->base, hn_samples_for(o, CALIBRATION_ROWS, 0), o->options->progress, o->options->user, &calibration));
+    HN_TRY(hn_calibrate(err, &o->gate, s->base, hn_samples_for(o, CALIBRATION_ROWS, 0), false, o->options->progress, o->options->user, &calibration));
     hn_layers_leave_steep(s, &calibration, h->steps);
     if (h->dtype == HN_F16) leave_far(s, &calibration);
     hn_calibration_free(&calibration);

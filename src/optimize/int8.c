@@ -217,7 +217,7 @@ static hn_status search_layers(hone_error *err, hn_layer_search *s, hn_layer_try
     int8_state *i = s->self;
     hn_optimizer *o = s->o;
     HN_TRY(hn_calibrate(err, &o->gate, s->base, hn_samples_for(o, CALIBRATION_ROWS, 0),
-                        o->options->progress, o->options->user, &i->calibration));
+                        true, o->options->progress, o->options->user, &i->calibration));
     HN_TRY(best_method(err, s, out));
     HN_TRY(own_errors(err, s));
     if (for_time(s) && !i->card) HN_TRY(try_between(err, s, out, plain));

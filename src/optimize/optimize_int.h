@@ -85,8 +85,8 @@ typedef enum hn_clip_method {
 const char *hn_clip_name(hn_clip_method method);
 hn_clip_method hn_clip_by_name(const char *name); // HN_CLIP_MINMAX where there is none of that name
 hn_status hn_calibrate(hone_error *err, hn_gate *gate, hn_module *module, int64_t max_samples,
-                       void (*progress)(void *, const char *, double), void *user,
-                       hn_calibration *out_calibration);
+                       bool histogram, void (*progress)(void *, const char *, double), void *user,
+                       hn_calibration *out_calibration); // without histogram: extents only, one pass
 void hn_calibration_free(hn_calibration *calibration);
 // The range to quantise: always holds 0.
 void hn_range_clip(const hn_range *range, hn_clip_method method, float *out_low, float *out_high);
