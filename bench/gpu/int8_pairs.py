@@ -60,7 +60,7 @@ class Net:
         onnx.save(model, path)
 
 
-def ffn(kind, path, rows=4096, d=768, blocks=2):
+def ffn(kind, path, rows=4096, d=768, blocks=1):
     n, x = Net(kind), "x"
     for _ in range(blocks):
         up, down = rng.normal(0, 0.03, (d, 4 * d)), rng.normal(0, 0.03, (4 * d, d))
