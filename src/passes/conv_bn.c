@@ -246,6 +246,7 @@ static hone_status matmul_bias(hone_error *err, hn_match *m, bool *out_done) {
     hn_value *made = hn_pass_build(m->root, "Gemm", in, 3);
     if (!made) HN_NOMEM(err, "making a Gemm");
     made->producer->name = hn_match_node(m, "c")->name;
+    made->producer->compute = hn_match_node(m, "c")->compute;
     hn_pass_replace(m->ctx, m->root->outputs[0], made);
     *out_done = true;
     return HONE_OK;

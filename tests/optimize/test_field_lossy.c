@@ -124,7 +124,7 @@ static void field_36(void **state) {
         hn_calibration c = {0};
         assert_int_equal(hn_backend_open(&err, "cpu", 0, &cpu), HONE_OK);
         if (hn_gate_open(&err, &o, m, cpu, &gate) != HONE_OK) fail_msg("%s", err.text);
-        if (hn_calibrate(&err, &gate, m, 0, NULL, NULL, &c) != HONE_OK) fail_msg("%s", err.text);
+        if (hn_calibrate(&err, &gate, m, 0, true, NULL, NULL, &c) != HONE_OK) fail_msg("%s", err.text);
         held[k] = 0;
         int seen = 0;
         for (uint32_t i = 0; i < c.count; i++) {

@@ -146,7 +146,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) hn_k_q_gemm(const i8 *x, c
                 *(vec<int, 2> *)(own + (lane / 4 + h * 8) * LDS_OUT + n * 8 + lane % 4 * 2) = vec<int, 2>{sums[m][n][2 * h], sums[m][n][2 * h + 1]};
         __syncwarp();
 #pragma unroll
-        for (int i = lane; i < 16 * WN / VEC; i += 32) {
+        for (int n = 0; n < (16 * WN / VEC + 31) / 32; n++) {
+            const int i = n * 32 + lane;
+            if (16 * WN / VEC % 32 && i >= 16 * WN / VEC) break;
             const int r = i / (WN / VEC), c = i % (WN / VEC) * VEC, col = col0 + warp_n + c;
             const i64 row = row0 + warp_m + m * 16 + r;
             if (row >= ROWS || col >= COLS) continue;
