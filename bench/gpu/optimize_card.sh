@@ -27,14 +27,14 @@ for part; do
         done ;;
     small)
         timeout 150 python3 "$here/bench/gpu/optimize_card.py" --hone "$hone" --out "$out/small" --chain --seconds 0.3 \
-            --models "$here/examples/fashion/fashion_resnet.onnx=$here/examples/fashion/sample.npz=50" 2>&1 | cut -c1-700 ;;
-    models) timeout 280 python3 "$here/bench/gpu/optimize_card.py" --hone "$hone" --out "$out/models" --profile ${MODELS:+--models $MODELS} ${ONLY:+--only $ONLY} 2>&1 | cut -c1-700
+            --models "$here/examples/fashion/fashion_resnet.onnx=$here/examples/fashion/sample.npz=50" 2>&1 | sed -u 's,^\(.\{700\}\).*,\1,' ;;
+    models) timeout 280 python3 "$here/bench/gpu/optimize_card.py" --hone "$hone" --out "$out/models" --profile ${MODELS:+--models $MODELS} ${ONLY:+--only $ONLY} 2>&1 | sed -u 's,^\(.\{700\}\).*,\1,'
         with_libraries "$hone" bench "$out/models/bert-fp16+int8.onnx" --device cuda --data "$out/models/bert.npz" --resident --seconds 0.5 2>&1 | tail -12
         rm -f "$out"/models/*.onnx "$out"/models/*.npz ;;
     float32) timeout 200 python3 "$here/scripts/gpu-bench" --hone "$hone" --models resnet50,bert --batches 32 --torch eager --float32 --rounds 3 \
-        --out "$out/float32.json" --markdown "$out/float32.md" 2>&1 | cut -c1-400 ;;
+        --out "$out/float32.json" --markdown "$out/float32.md" 2>&1 | sed -u 's,^\(.\{400\}\).*,\1,' ;;
     batch128) timeout 240 python3 "$here/scripts/gpu-bench" --hone "$hone" --models resnet50 --batches 128 --profile --rounds 3 \
-        --out "$out/batch128.json" --markdown "$out/batch128.md" 2>&1 | cut -c1-400 ;;
+        --out "$out/batch128.json" --markdown "$out/batch128.md" 2>&1 | sed -u 's,^\(.\{400\}\).*,\1,' ;;
     *) echo "no part '$part'" ;;
     esac
     since "$part"
