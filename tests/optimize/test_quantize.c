@@ -53,6 +53,7 @@ static bool reads_integers(const hn_module *m, const char *made, int input) {
 }
 
 // Every value was seen in -3 .. 3.
+static bool around_zero; // as cards want it
 static hn_module *quantised(hn_module *m, bool between, hn_quantize_plan *plan) {
     hn_calibration c = {.count = m->next_value_id};
     c.ranges = hn_calloc(c.count, sizeof *c.ranges);
@@ -62,7 +63,7 @@ static hn_module *quantised(hn_module *m, bool between, hn_quantize_plan *plan) 
         c.ranges[i] = (hn_range){.seen = true, .low = -3, .high = 3, .count = 1};
     for (const hn_node *node = m->main->first; node; node = node->next)
         in[node->id] = hn_quantize_capable(node);
-    assert_int_equal(hn_quantize_plan_make(&err, m, &c, HN_CLIP_MINMAX, in, 127, between, false, plan), HONE_OK);
+    assert_int_equal(hn_quantize_plan_make(&err, m, &c, HN_CLIP_MINMAX, in, 127, between, around_zero, plan), HONE_OK);
     hn_module *copy = hn_module_clone(m, NULL);
     assert_int_equal(hn_quantize_apply(&err, copy, plan), HONE_OK);
     hn_free(in);
@@ -139,8 +140,42 @@ static void steps_between_layers_read_integers_if_told(void **state) {
     hn_module_free(m);
 }
 
+// Signed, no zero point anywhere, and the decision says so.
+static void cards_get_integers_around_zero(void **state) {
+    (void)state;
+    hn_module *m = model();
+    hn_quantize_plan plan, again;
+    around_zero = true;
+    hn_module *q = quantised(m, false, &plan);
+    around_zero = false;
+    int quantisers = 0;
+    for (const hn_node *node = q->main->first; node; node = node->next) {
+        if (strcmp(node->op_type, "QuantizeLinear")) continue;
+        const hn_tensor *zero = node->inputs[2]->constant;
+        assert_true(zero && zero->dtype == HN_I8 && hn_tensor_get_i64(zero, 0) == 0);
+        assert_true(node->outputs[0]->type.dtype == HN_I8);
+        quantisers++;
+    }
+    assert_true(quantisers > 2);
+    const hn_qparam *p = &plan.params[value(m, "p")->id];
+    assert_true(p->around_zero && p->scale == 3.0f / 127);
+    same_answers(m, q);
+    json_t *json = hn_quantize_to_json(m, &plan);
+    assert_int_equal(hn_quantize_from_json(&err, json, m, &again), HONE_OK);
+    assert_true(again.symmetric && again.params[value(m, "p")->id].around_zero);
+    // A zero point does not fit such a decision.
+    json_array_set_new(json_object_get(json_object_get(json, "values"), "p"), 1, json_integer(3));
+    hn_quantize_plan_free(&again);
+    assert_int_equal(hn_quantize_from_json(&err, json, m, &again), HONE_ERR_FORMAT);
+    json_decref(json);
+    hn_module_free(q);
+    hn_quantize_plan_free(&plan);
+    hn_module_free(m);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(cards_get_integers_around_zero),
         cmocka_unit_test(layers_and_movers_read_integers),
         cmocka_unit_test(steps_between_layers_read_integers_if_told),
     };
