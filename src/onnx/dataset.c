@@ -332,6 +332,96 @@ const hn_tensor *hn_dataset_reference(const hn_dataset *dataset, int64_t sample,
     return &p->outputs[index];
 }
 
+// ---- rows that are no numbers -------------------------------------------------------------------
+// What is taken out together: a row, or a sample where arrays disagree on what their first axis is.
+static int64_t unit_of(const hn_dataset *d, const part *p, int input) {
+    bool rows = true;
+    for (int i = 0; i < input_count(d->module); i++)
+        rows = rows && p->columns[i]->shape.rank == d->module->main->inputs.data[i]->type.rank;
+    return rows || p->columns[input]->shape.rank != d->module->main->inputs.data[input]->type.rank ? 1 : d->batch;
+}
+
+static int64_t unit_count(const hn_dataset *d, const part *p) {
+    return p->columns && input_count(d->module) ? p->columns[0]->shape.dims[0] / unit_of(d, p, 0) : 0;
+}
+
+static double first_odd(const hn_tensor *t, int64_t from, int64_t count) { // 0: all are finite
+    for (int64_t i = from; i < from + count; i++) {
+        double x = t->dtype == HN_F32 ? (double)((const float *)t->data)[i] : hn_tensor_get_f64(t, i);
+        if (!isfinite(x)) return x;
+    }
+    return 0;
+}
+
+// The first input of the unit that is not finite, with the number; -1: none.
+static int odd_input(const hn_dataset *d, const part *p, int64_t unit, double *out_odd) {
+    for (int i = 0; i < input_count(d->module); i++) {
+        const hn_tensor *t = p->columns[i];
+        if (!hn_dtype_is_float(t->dtype)) continue;
+        int64_t width = hn_tensor_count(t) / unit_count(d, p);
+        *out_odd = first_odd(t, unit * width, width);
+        if (*out_odd != 0) return i;
+    }
+    return -1;
+}
+
+// Closes the gap that broken units leave; the rest of a batch goes as well.
+static void close_gaps(hn_dataset *d, part *p) {
+    int64_t units = unit_count(d, p), kept = 0;
+    int64_t labels = p->count * d->batch / hn_max_i64(1, units);
+    double odd;
+    for (int64_t u = 0; u < units; u++) {
+        if (odd_input(d, p, u, &odd) >= 0) continue;
+        for (int i = 0; i < input_count(d->module) && kept != u; i++) {
+            const hn_tensor *t = p->columns[i];
+            size_t bytes = t->bytes / (size_t)units;
+            memmove((char *)t->data + (size_t)kept * bytes, (char *)t->data + (size_t)u * bytes, bytes);
+        }
+        if (p->labels && kept != u)
+            memmove(p->labels + kept * labels, p->labels + u * labels, sizeof *p->labels * (size_t)labels);
+        kept++;
+    }
+    int64_t samples = kept * p->count / units;
+    for (int i = 0; i < input_count(d->module); i++) {
+        hn_tensor *t = (hn_tensor *)(uintptr_t)p->columns[i]; // of the arrays that the part owns
+        int64_t entry = t->shape.dims[0] / p->count;
+        t->bytes = t->bytes / (size_t)t->shape.dims[0] * (size_t)(samples * entry);
+        t->shape.dims[0] = samples * entry;
+    }
+    p->count = samples;
+}
+
+void hn_dataset_drop_broken(hn_dataset *d, hn_broken_rows *out_rows) {
+    hn_broken_rows r = {.first = -1};
+    int64_t left = 0;
+    for (size_t k = 0; k < d->parts.count; k++) {
+        const part *p = &d->parts.data[k];
+        int64_t units = unit_count(d, p), good = 0;
+        for (int64_t u = 0; u < units; u++) {
+            double odd;
+            int input = odd_input(d, p, u, &odd);
+            good += input < 0;
+            if (input < 0 || r.first >= 0) continue;
+            r.first = r.of + u;
+            r.infinite = isinf(odd);
+            snprintf(r.input, sizeof r.input, "%s", d->module->main->inputs.data[input]->name);
+        }
+        r.rows += units - good;
+        r.of += units;
+        left += units ? good * p->count / units : p->count;
+    }
+    r.dropped = r.rows && 2 * r.rows <= r.of && left >= hn_min_i64(2, d->count);
+    int64_t first = 0;
+    for (size_t k = 0; k < d->parts.count && r.dropped; k++) {
+        part *p = &d->parts.data[k];
+        if (unit_count(d, p)) close_gaps(d, p);
+        p->first = first;
+        first += p->count;
+    }
+    if (r.dropped) d->count = first;
+    *out_rows = r;
+}
+
 // ---- made inputs --------------------------------------------------------------------------------
 static hn_status parse_spec(hone_error *err, const hn_module *module, const char *spec,
                             hn_shape *shapes) {

@@ -26,6 +26,18 @@ bool hn_dataset_labels(const hn_dataset *dataset, int64_t sample, const int64_t 
 // Reference output `index` of a sample (test-data folders), NULL if there is none.
 const hn_tensor *hn_dataset_reference(const hn_dataset *dataset, int64_t sample, int index);
 
+// Rows whose floats are not all finite.
+typedef struct hn_broken_rows {
+    int64_t rows, of;   // how many of how many; a row is an entry of the arrays' first axis
+    int64_t first;      // the first one, counted from 0 over all files
+    char input[64];     // what it is in
+    bool infinite;      // it holds an infinity, else NaN
+    bool dropped;
+} hn_broken_rows;
+// Takes such rows out of an .npz data set, of all arrays and the labels, where they are at most half of it and
+// as many samples are left as can be split in two. Models that are fed infinities on purpose keep theirs.
+void hn_dataset_drop_broken(hn_dataset *dataset, hn_broken_rows *out_rows);
+
 // ---- made inputs --------------------------------------------------------------------------------
 // Shapes of the graph inputs with free dims bound by specs "name=1x3x224x224". A free first dim that
 // no spec binds is 1; another free dim is HONE_ERR_USAGE that says what to give.

@@ -19,6 +19,7 @@ static hn_status open_data(hone_error *err, const hn_optimize_options *options, 
     const hn_module *module = gate->original;
     if (options->data_path) {
         HN_TRY(hn_dataset_open(err, options->data_path, module, options->batch, &gate->dataset));
+        hn_dataset_drop_broken(gate->dataset, &gate->broken);
         size_t count = (size_t)hn_dataset_count(gate->dataset) * (size_t)gate->output_count;
         gate->references = hn_calloc(count + 1, sizeof *gate->references);
         if (!gate->references) HN_NOMEM(err, "preparing the gate");
@@ -104,75 +105,139 @@ static hn_status references(hone_error *err, hn_gate *gate, int64_t sample, cons
     return HONE_OK;
 }
 
+#define MAX_CLASSES 65536 // whose labels are counted
+
 typedef struct tally {
-    hn_diff diff;
+    hn_diff diff[HN_MAX_KERNEL_IO]; // by output: an easy one does not make up for a bad one
     int64_t hits, rows, spoilt, classes; // spoilt: right in the input model, wrong here
+    int labelled;                        // the output that classifies
+    int64_t *by_label;                   // owned
 } tally;
 
-// The first float output with labels' row count is the one that classifies.
-static void count_labels(const hn_gate *gate, int64_t sample, const hn_tensor *ref, const hn_tensor *out,
-                         tally *t) {
+// The first float output is the one that labels speak of.
+static hn_status count_labels(hone_error *err, const hn_gate *gate, int64_t sample, const hn_tensor *ref,
+                              const hn_tensor *out, tally *t) {
     const int64_t *labels;
-    if (!gate->dataset || !hn_dataset_labels(gate->dataset, sample, &labels)) return;
-    int64_t batch = hn_dataset_batch(gate->dataset), classes = hn_tensor_count(out) / batch;
+    int i = 0;
+    if (!gate->dataset || !hn_dataset_labels(gate->dataset, sample, &labels)) return HONE_OK;
+    while (i < gate->output_count && !hn_dtype_is_float(ref[i].dtype))
+        i++;
+    if (i == gate->output_count) return HONE_OK;
+    int64_t batch = hn_dataset_batch(gate->dataset), classes = hn_tensor_count(&out[i]) / batch;
+    if (!t->by_label && !(t->by_label = hn_calloc(MAX_CLASSES, sizeof *t->by_label))) HN_NOMEM(err, "preparing the gate");
     for (int64_t row = 0; row < batch && classes > 1; row++) {
-        bool hit = hn_tensor_argmax(out, row * classes, classes) == labels[row];
+        bool hit = hn_tensor_argmax(&out[i], row * classes, classes) == labels[row];
         t->hits += hit;
-        t->spoilt += !hit && hn_tensor_argmax(ref, row * classes, classes) == labels[row];
+        t->spoilt += !hit && hn_tensor_argmax(&ref[i], row * classes, classes) == labels[row];
         t->classes = classes;
+        t->labelled = i;
+        if (labels[row] >= 0 && labels[row] < MAX_CLASSES) t->by_label[labels[row]]++;
         t->rows++;
     }
+    return HONE_OK;
+}
+
+static double agreement_of(const hn_diff *d) {
+    return d->argmax_rows ? (double)d->argmax_agree / (double)d->argmax_rows : NAN;
+}
+
+// What decides is the output that is worst off.
+static void worst_outputs(const hn_gate *gate, const tally *t, hn_accuracy *a) {
+    int cosine = -1, agreement = -1, other = -1;
+    for (int i = 0; i < gate->output_count; i++) {
+        const hn_diff *d = &t->diff[i];
+        if (!d->count) continue;
+        a->outputs += d->count;
+        a->finite += d->finite;
+        a->max_abs = fmax(a->max_abs, d->max_abs);
+        a->worst_cosine = fmin(a->worst_cosine, d->worst_cosine);
+        if (!hn_diff_within(d, HN_RTOL_F32, HN_ATOL_F32)) a->exact_cosine = fmin(a->exact_cosine, d->cosine);
+        if (cosine < 0 || d->cosine < t->diff[cosine].cosine) cosine = i;
+        if (d->argmax_rows && (agreement < 0 || agreement_of(d) < agreement_of(&t->diff[agreement]))) agreement = i;
+        if (!t->rows || i == t->labelled) continue;
+        if (other < 0 || d->cosine < t->diff[other].cosine) other = i;
+        a->other_agreement = fmin(a->other_agreement, agreement_of(d)); // fmin passes over NaN
+    }
+    bool many = gate->output_count > 1;
+    if (cosine >= 0) a->cosine = t->diff[cosine].cosine;
+    if (other >= 0) a->other_cosine = t->diff[other].cosine;
+    if (many && cosine >= 0) snprintf(a->cosine_of, sizeof a->cosine_of, "%.40s", gate->original->main->outputs.data[cosine]->name);
+    if (many && other >= 0) snprintf(a->other_of, sizeof a->other_of, "%.40s", gate->original->main->outputs.data[other]->name);
+    if (agreement < 0) return;
+    const hn_diff *d = &t->diff[agreement];
+    if (many) snprintf(a->agreement_of, sizeof a->agreement_of, "%.40s", gate->original->main->outputs.data[agreement]->name);
+    a->agreement = agreement_of(d);
+    a->rows = d->argmax_rows;
+    hn_wilson(d->argmax_agree, d->argmax_rows, a->agreement_ci);
+}
+
+static void met_labels(const tally *t, hn_accuracy *a) {
+    if (!t->rows) return;
+    int64_t commonest = 0;
+    for (int64_t i = 0; i < MAX_CLASSES; i++)
+        commonest = hn_max_i64(commonest, t->by_label[i]);
+    a->rows = t->rows;
+    a->metric = (double)t->hits / (double)t->rows;
+    hn_wilson(t->hits, t->rows, a->metric_ci);
+    a->kept_right = 1 - (double)t->spoilt / (double)t->rows;
+    a->chance = fmax(1 / (double)t->classes, (double)commonest / (double)t->rows);
+}
+
+static hn_status tally_sample(hone_error *err, hn_gate *gate, hn_session *session, int64_t sample, tally *t,
+                              int64_t *io_lost) {
+    hn_tensor inputs[HN_MAX_KERNEL_IO], got[HN_MAX_KERNEL_IO], *ref;
+    HN_TRY(hn_gate_inputs(err, gate, sample, inputs));
+    HN_TRY(references(err, gate, sample, inputs, &ref));
+    HN_TRY(hn_session_run(err, session, inputs, gate->input_count, got, gate->output_count));
+    for (int i = 0; i < gate->output_count; i++) {
+        hn_diff diff;
+        HN_TRY(hn_tensor_diff(err, &ref[i], &got[i], &diff));
+        *io_lost += diff.lost;
+        if (hn_dtype_is_float(ref[i].dtype)) hn_diff_merge(&t->diff[i], &diff);
+    }
+    return count_labels(err, gate, sample, ref, got, t);
 }
 
 hn_status hn_gate_accuracy(hone_error *err, hn_gate *gate, hn_session *session, hn_split split,
                            int64_t limit, hn_accuracy *out_accuracy) {
-    hn_tensor inputs[HN_MAX_KERNEL_IO], got[HN_MAX_KERNEL_IO], *ref;
-    tally t = {.diff = {.cosine = 1, .worst_cosine = 1}};
-    int64_t samples = hn_gate_samples(gate, split);
+    tally t = {.labelled = -1};
+    int64_t samples = hn_gate_samples(gate, split), lost = 0;
     if (limit > 0 && samples > limit) samples = limit;
-    int64_t nan = 0;
-    for (int64_t s = 0; s < samples; s++) {
-        int64_t sample = hn_gate_sample(gate, split, s);
-        HN_TRY(hn_gate_inputs(err, gate, sample, inputs));
-        HN_TRY(references(err, gate, sample, inputs, &ref));
-        HN_TRY(hn_session_run(err, session, inputs, gate->input_count, got, gate->output_count));
-        for (int i = 0; i < gate->output_count; i++) {
-            hn_diff diff;
-            HN_TRY(hn_tensor_diff(err, &ref[i], &got[i], &diff));
-            nan += diff.lost;
-            if (hn_dtype_is_float(ref[i].dtype)) hn_diff_merge(&t.diff, &diff);
-        }
-        count_labels(gate, sample, &ref[0], &got[0], &t);
-    }
-    hn_accuracy a = {.samples = samples,
-                     .rows = t.rows ? t.rows : t.diff.argmax_rows,
-                     .max_abs = t.diff.max_abs,
-                     .cosine = t.diff.cosine,
-                     .worst_cosine = t.diff.worst_cosine,
-                     .agreement = NAN,
-                     .metric = NAN,
-                     .kept_right = NAN,
-                     .outputs = t.diff.count,
-                     .finite = t.diff.finite,
-                     .nan = nan};
-    if (t.diff.argmax_rows) {
-        a.agreement = (double)t.diff.argmax_agree / (double)t.diff.argmax_rows;
-        hn_wilson(t.diff.argmax_agree, t.diff.argmax_rows, a.agreement_ci);
-    }
-    if (t.rows) {
-        a.metric = (double)t.hits / (double)t.rows;
-        hn_wilson(t.hits, t.rows, a.metric_ci);
-        a.kept_right = 1 - (double)t.spoilt / (double)t.rows;
-        a.chance = 1 / (double)t.classes;
-    }
-    *out_accuracy = a;
-    return HONE_OK;
+    hone_status status = HONE_OK;
+    for (int64_t s = 0; s < samples && status == HONE_OK; s++)
+        status = tally_sample(err, gate, session, hn_gate_sample(gate, split, s), &t, &lost);
+    hn_accuracy a = {.samples = samples, .cosine = 1, .exact_cosine = 1, .worst_cosine = 1, .agreement = NAN,
+                     .metric = NAN, .kept_right = NAN, .other_cosine = NAN, .other_agreement = NAN, .nan = lost};
+    worst_outputs(gate, &t, &a);
+    met_labels(&t, &a);
+    hn_free(t.by_label);
+    if (status == HONE_OK) *out_accuracy = a;
+    return status;
 }
 
-// Labels that the input model meets no better than a guess (another order of classes, too few rows) would
-// let anything pass: what falls from nothing falls by nothing.
+// Labels that the input model meets no better than a guess (another order of classes, inputs that are scaled
+// otherwise, too few rows, one class) would let anything pass: what falls from nothing falls by nothing.
 bool hn_gate_labels_judge(const hn_accuracy *baseline) {
     return !isnan(baseline->metric) && baseline->metric_ci[0] > baseline->chance;
+}
+
+// By the outputs alone: all of them, or those that labels say nothing about. Of several the worst is named.
+static void outputs_fit(const hn_budget *budget, const hn_accuracy *a, bool others, char *why, size_t why_size) {
+    double cosine = others ? a->other_cosine : a->cosine, agreement = others ? a->other_agreement : a->agreement;
+    const char *of = others ? a->other_of : a->cosine_of;
+    if (cosine < budget->min_cosine && *of)
+        snprintf(why, why_size, "output '%s': cosine %.5f, the budget is %.4f", of, cosine, budget->min_cosine);
+    else if (cosine < budget->min_cosine)
+        snprintf(why, why_size, "cosine %.5f, the budget is %.4f", cosine, budget->min_cosine);
+    else if (agreement < budget->min_agreement && others)
+        snprintf(why, why_size, "an output that labels say nothing about: top-1 agreement %.4f, the budget is %.3f",
+                 agreement, budget->min_agreement);
+    else if (agreement < budget->min_agreement && *a->agreement_of)
+        snprintf(why, why_size, "output '%s': top-1 agreement %.4f [%.4f, %.4f], the budget is %.3f", a->agreement_of,
+                 agreement, a->agreement_ci[0], a->agreement_ci[1], budget->min_agreement);
+    else if (agreement < budget->min_agreement)
+        snprintf(why, why_size, "top-1 agreement %.4f [%.4f, %.4f], the budget is %.3f", agreement, a->agreement_ci[0],
+                 a->agreement_ci[1], budget->min_agreement);
 }
 
 bool hn_gate_accepts(const hn_budget *budget, const hn_accuracy *baseline,
@@ -182,21 +247,17 @@ bool hn_gate_accepts(const hn_budget *budget, const hn_accuracy *baseline,
         snprintf(why, why_size, "%lld NaN or infinities where the model had none", (long long)candidate->nan);
     } else if (exact_from) {
         // Rewrites may round differently, nothing more; what was lost before is not theirs.
-        if (candidate->cosine < exact_from->cosine - 1e-5)
+        if (candidate->exact_cosine < exact_from->exact_cosine - 1e-5)
             snprintf(why, why_size, "outputs differ (cosine %.7f) though the rewrite is exact",
-                     candidate->cosine);
+                     candidate->exact_cosine);
     } else if (hn_gate_labels_judge(baseline)) {
         double drop = baseline->metric - candidate->metric;
         if (drop > budget->max_drop)
             snprintf(why, why_size, "top-1 falls by %.2f points, the budget is %.2f", 100 * drop,
                      100 * budget->max_drop);
-    } else if (candidate->cosine < budget->min_cosine) {
-        snprintf(why, why_size, "cosine %.5f, the budget is %.4f", candidate->cosine,
-                 budget->min_cosine);
-    } else if (!isnan(candidate->agreement) && candidate->agreement < budget->min_agreement) {
-        snprintf(why, why_size, "top-1 agreement %.4f [%.4f, %.4f], the budget is %.3f",
-                 candidate->agreement, candidate->agreement_ci[0], candidate->agreement_ci[1],
-                 budget->min_agreement);
+        else outputs_fit(budget, candidate, true, why, why_size);
+    } else {
+        outputs_fit(budget, candidate, false, why, why_size);
     }
     return why[0] == '\0';
 }

@@ -230,6 +230,11 @@ static hn_status measure(hone_error *err, hn_optimizer *o, hn_module *candidate,
     return HONE_OK;
 }
 
+static void say_unfit(const hn_optimizer *o, hn_verdict *v) {
+    v->kept = false;
+    snprintf(v->reason, sizeof v->reason, "the data cannot judge it: %s", o->unfit);
+}
+
 static hn_status judge(hone_error *err, hn_optimizer *o, const hn_strategy *strategy,
                        hn_module *candidate, hn_session *session, hn_verdict *v) {
     char why[200];
@@ -245,6 +250,10 @@ static hn_status judge(hone_error *err, hn_optimizer *o, const hn_strategy *stra
     v->kept = !grows_too_much(v, "memory", hn_session_bytes(o->current_session), hn_session_bytes(session)) &&
               !grows_too_much(v, "the file", weight_bytes(o->current), weight_bytes(candidate)) &&
               helps(o, strategy, v);
+    if (strategy->lossy && *o->unfit) {
+        say_unfit(o, v);
+        return HONE_OK;
+    }
     if (v->kept && v->rows_needed) {
         size_t length = strlen(v->reason);
         snprintf(v->reason + length, sizeof v->reason - length,
@@ -388,6 +397,12 @@ static hn_status try_row(hone_error *err, hn_optimizer *o, const hn_strategy *st
     o->result->verdict_count++;
     hn_optimizer_progress(o, strategy->name, share);
     if (skipped(o, strategy, v)) return HONE_OK;
+    if (strategy->lossy && *o->unfit && !o->replay &&
+        !(o->options->force && hn_strategy_listed(o->options->force, strategy->name))) {
+        v->tried = true; // refused, before time goes into it
+        say_unfit(o, v);
+        return HONE_OK;
+    }
     int64_t start = hn_clock_ns();
     HN_TRY(try_strategy(err, o, strategy, v));
     v->seconds = (double)(hn_clock_ns() - start) * 1e-9;

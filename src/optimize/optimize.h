@@ -9,16 +9,22 @@
 
 // Differences of outputs to those of the input model on the gate's data.
 typedef struct hn_accuracy {
-    int64_t samples, rows;       // rows: labelled or arg-max rows
-    double max_abs, cosine;      // cosine: of all outputs of all samples together
+    int64_t samples, rows;       // rows: labelled ones, or those of `agreement_of`
+    double max_abs, cosine;      // cosine: of all samples together, of the output that is worst off
+    double exact_cosine;         // the same where outputs that are equal within float32's rounding count as equal
     double worst_cosine;         // of the worst output of the worst sample
-    double agreement;            // top-1 agreement with the input model; NaN where outputs have no classes
+    double agreement;            // top-1 agreement with the input model, of the output that is worst off; NaN
+                                 // where outputs have no classes
     double agreement_ci[2];
+    char cosine_of[48], agreement_of[48]; // the names of these outputs; empty where there is one output
+    // The same of the outputs that the labels say nothing about; NaN where there are none.
+    double other_cosine, other_agreement;
+    char other_of[48];           // the output of other_cosine
     double metric;               // top-1 against labels; NaN without labels
     double metric_ci[2];
     double kept_right;           // share of labelled rows that the input model has right and this one not
                                  // wrong; NaN without labels
-    double chance;               // top-1 of guessing, 1 / classes
+    double chance;               // top-1 without looking: of a guess, or of the commonest label where that is more
     int64_t nan;                 // NaN or infinities in outputs where the input model has none
     int64_t outputs, finite;     // float elements, and those that are finite on both sides
 } hn_accuracy;
@@ -87,7 +93,7 @@ typedef struct hn_memory_point {
 } hn_memory_point;
 
 #define HN_MAX_STRATEGIES 16
-#define HN_MAX_NOTES      4
+#define HN_MAX_NOTES      8
 typedef struct hn_optimize_result {
     hn_side baseline, result;
     hn_verdict verdicts[HN_MAX_STRATEGIES];
@@ -109,7 +115,7 @@ typedef struct hn_optimize_result {
     int64_t model_params;
     char *decisions;          // JSON text, owned
     bool copied;              // nothing was kept: the output is a byte copy
-    char notes[HN_MAX_NOTES][200]; // what the reader has to know of data and model, one sentence each
+    char notes[HN_MAX_NOTES][320]; // what the reader has to know of data and model, one sentence each
     int note_count;
     bool gathered;            // nothing was kept: the output is the input with its external weights
 } hn_optimize_result;

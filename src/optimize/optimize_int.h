@@ -20,6 +20,7 @@ typedef struct hn_gate {
     const hn_module *original;   // outputs of this one are the reference
     hn_session *baseline;
     hn_dataset *dataset;         // NULL: made inputs
+    hn_broken_rows broken;       // of the data, taken out or not
     hn_tensor made[HN_MAX_KERNEL_IO];
     int input_count, output_count;
     hn_tensor *references;       // owned: sample * output_count + output, dtype HN_NONE if not yet run
@@ -59,8 +60,12 @@ bool hn_gate_on_card(const hn_gate *gate);
 
 // ---- notes.c ------------------------------------------------------------------------------------
 typedef struct hn_optimizer hn_optimizer;
-// After the baseline: fails where the data can judge nothing, else adds the notes of the result.
+// After the baseline: fails where the data can judge nothing, else adds the notes of the result; o->unfit says
+// why the data cannot judge what loses accuracy.
 hn_status hn_optimizer_notes(hone_error *err, hn_optimizer *o);
+// After the result is confirmed: what became worse though nothing was refused for it.
+void hn_optimizer_note_start(hn_optimizer *o);
+__attribute__((format(printf, 2, 3))) void hn_optimizer_note(hn_optimizer *o, const char *format, ...);
 
 // ---- calibrate.c --------------------------------------------------------------------------------
 #define HN_HISTOGRAM_BINS 2048
@@ -151,6 +156,7 @@ typedef struct hn_optimizer {
     json_t *replay;                // decisions to follow, NULL: none
     bool recheck;                  // the decisions are followed, but measured and judged again
     json_t *decisions;             // array being built
+    char unfit[256];               // why these data keep no strategy that loses accuracy; empty: they can judge
     int64_t deadline_ns;           // 0: none
     int64_t start_ns;
     hn_pair given;                 // a strategy's own measurement, where the gate's would not fit

@@ -20,7 +20,11 @@ filled = lambda value: array.array("f", [value] * 784)
 write("good", rows)
 write("nan", [filled(math.nan)] * 64)
 write("inf", [filled(math.inf)] * 64)
-write("some", [r if k % 5 else filled(math.nan) for k, r in enumerate(rows)])
+write("odd", [r if k != 37 else array.array("f", [*r[:99], math.inf, *r[100:]]) for k, r in enumerate(rows)])
+write("one_nan", [r if k else array.array("f", [math.nan, *r[1:]]) for k, r in enumerate(rows)])
+write("some", [filled(math.nan) if k % 5 else r for k, r in enumerate(rows)])
+write("scaled", [array.array("f", (x / 5000 for x in r)) for r in rows])
+write("few", rows[:16])
 write("copies", rows[:1] * 64)
 write("one", rows[:1])
 write("labels", rows, [k % 10 for k in range(64)])
@@ -52,6 +56,27 @@ grep -q 'NaN or infinite in the input model' "$dir/r/report.html" || fail "repor
 notes 'no better than a guess' --data "$dir/labels.npz"
 notes '32 of the 32 rows that judge are copies' --data "$dir/copies.npz"
 notes 'there is one sample' --data "$dir/one.npz" --batch 1
+# Such data keep nothing that may lose accuracy: the file is the input's bytes and the verdict gives the reason.
+unfit() { # words
+    local words=$1
+    shift
+    opt "$@" || fail "$*: $(cat "$dir/err")"
+    grep -q "^int8 *refused *the data cannot judge it: .*$words" "$dir/out" || fail "int8 is not refused for '$words': $(cat "$dir/out")"
+    cmp -s "$model" "$dir/o.onnx" || fail "int8 was delivered though '$words'"
+}
+unfit 'no better than a guess' --data "$dir/labels.npz"
+unfit '0 rows are left to judge without copies: with fewer than 14 .* 4[0-9]* would prove' --data "$dir/copies.npz"
+unfit '8 rows are left to judge without copies' --data "$dir/few.npz" --batch 8
+unfit 'there is one sample' --data "$dir/one.npz" --batch 1
+unfit 'the outputs hardly change from row to row' --data "$dir/scaled.npz"
+# Forced, it is kept and says so.
+opt --data "$dir/labels.npz" --force int8 || fail "forced: $(cat "$dir/err")"
+grep -q '^int8 *kept *forced, though the data cannot judge it' "$dir/out" || fail "a forced strategy hides why: $(cat "$dir/out")"
+# Single rows that are no numbers are named and left out; the others calibrate and judge.
+notes "row 37 of input 'image' (counted from 0) holds an infinity, one of 1 such rows of 64: they are left out" --data "$dir/odd.npz" --budget 50
+grep -q '^int8 .*kept' "$dir/out" || fail "one infinity keeps int8 away: $(cat "$dir/out")"
+notes "row 0 of input 'image' (counted from 0) holds NaN" --data "$dir/one_nan.npz"
+notes 'such rows of 64: too many to leave them out' --data "$dir/some.npz"
 opt --data "$dir/good.npz" || fail "good data: $(cat "$dir/err")"
 ! grep -q '^note:' "$dir/out" || fail "a note on good data: $(cat "$dir/out")"
 # Too few rows: how many would do.

@@ -7,8 +7,8 @@
 static const hn_budget k_budget = {0.01, 0.99, 0.999};
 
 static hn_accuracy good(void) {
-    return (hn_accuracy){.samples = 100, .rows = 100, .cosine = 1, .worst_cosine = 1,
-                         .agreement = 1, .metric = NAN};
+    return (hn_accuracy){.samples = 100, .rows = 100, .cosine = 1, .exact_cosine = 1,
+                         .worst_cosine = 1, .agreement = 1, .metric = NAN, .other_cosine = NAN, .other_agreement = NAN};
 }
 
 static bool accepts(const hn_accuracy *a, double baseline_metric, bool lossless, char *why) {
@@ -32,6 +32,14 @@ static void the_budget_decides(void **state) {
     assert_true(accepts(&a, 0.905, false, why));
     assert_false(accepts(&a, 0.915, false, why));
     assert_non_null(strstr(why, "1.50 points"));
+    // Of what they say nothing about, they excuse nothing.
+    a.other_cosine = 0.99;
+    snprintf(a.other_of, sizeof a.other_of, "boxes");
+    assert_false(accepts(&a, 0.905, false, why));
+    assert_non_null(strstr(why, "output 'boxes'"));
+    a.other_cosine = 1;
+    a.other_agreement = 0.9;
+    assert_false(accepts(&a, 0.905, false, why));
     // Field report 44: labels that the input model meets no better than a guess would let anything pass.
     a = good();
     a.metric = 0.12;
@@ -47,12 +55,13 @@ static void the_budget_decides(void **state) {
     a.cosine = 0.9995;
     assert_true(accepts(&a, NAN, false, why));
     // Exact rewrites have no budget; NaN passes nowhere.
+    a.exact_cosine = a.cosine;
     assert_false(accepts(&a, NAN, true, why));
     // What an earlier step has lost does not refuse an exact one after it.
     hn_accuracy original = good(), int8 = good();
-    int8.cosine = a.cosine + 1e-6;
+    int8.exact_cosine = a.exact_cosine + 1e-6;
     assert_true(hn_gate_accepts(&k_budget, &original, &a, &int8, why, sizeof why));
-    int8.cosine = a.cosine + 1e-4;
+    int8.exact_cosine = a.exact_cosine + 1e-4;
     assert_false(hn_gate_accepts(&k_budget, &original, &a, &int8, why, sizeof why));
     a = good();
     a.nan = 1;
