@@ -133,6 +133,11 @@ struct hn_backend {
     hone_status (*record_end)(hone_error *err, hn_backend *backend, void **out_record);
     hone_status (*replay)(hone_error *err, hn_backend *backend, void *record);
     void (*record_free)(hn_backend *backend, void *record);
+    // Lanes that a recording may have, 0 or 1: steps follow each other. lane_begin: what is started next goes to
+    // this lane, behind the ends of those steps; lane_end: there the step just started ends.
+    int lanes;
+    hone_status (*lane_begin)(hone_error *err, hn_backend *backend, int lane, const int *after, int after_count);
+    hone_status (*lane_end)(hone_error *err, hn_backend *backend, int step);
     // Time stamps on the device: mark number `index` now; nanoseconds between two marks after sync.
     hone_status (*mark)(hone_error *err, hn_backend *backend, int index);
     hone_status (*between)(hone_error *err, hn_backend *backend, int from, int to, double *out_ns);

@@ -351,8 +351,12 @@ void hn_plan_free(hn_session *session, hn_plan *plan) {
     for (int i = 0; plan->barrier_outputs && i < plan->barrier_output_count; i++)
         hn_tensor_free(&plan->barrier_outputs[i]);
     hn_backend *backend = session->options.backend;
-    for (size_t i = 0; i < plan->segments.count; i++)
-        if (plan->segments.data[i].record) backend->record_free(backend, plan->segments.data[i].record);
+    for (size_t i = 0; i < plan->segments.count; i++) {
+        hn_segment *segment = &plan->segments.data[i];
+        if (segment->record) backend->record_free(backend, segment->record);
+        if (segment->wide) backend->record_free(backend, segment->wide);
+        hn_free(segment->lanes);
+    }
     hn_vec_free(&plan->segments);
     if (plan->slab) backend->free(backend, plan->slab);
     if (plan->host_slab) backend->host_free(backend, plan->host_slab);
@@ -446,19 +450,64 @@ static hn_status start_steps(hone_error *err, hn_session *session, hn_plan *plan
     return HONE_OK;
 }
 
+// The same on lanes; only while recording.
+static hn_status start_wide(hone_error *err, hn_session *session, hn_plan *plan, const hn_segment *segment) {
+    hn_backend *backend = session->options.backend;
+    for (int s = segment->first; s < segment->end; s++) {
+        hn_step *step = &plan->steps.data[s];
+        const hn_lane_step *lane = &segment->lanes->steps[s - segment->first];
+        HN_TRY(backend->lane_begin(err, backend, lane->lane, lane->after, lane->after_count));
+        if (!skipped(session, plan, step)) HN_TRY(step->kernel->ops->run(err, step->kernel, &step->args));
+        if (lane->marked) HN_TRY(backend->lane_end(err, backend, s));
+    }
+    return HONE_OK;
+}
+
+static hn_status record(hone_error *err, hn_session *session, hn_plan *plan, const hn_segment *segment, bool wide, void **out_record) {
+    hn_backend *backend = session->options.backend;
+    hone_status status = backend->record_begin(err, backend);
+    if (status == HONE_ERR_UNSUPPORTED) return HONE_OK;
+    if (status != HONE_OK) return status;
+    hone_status started = wide ? start_wide(err, session, plan, segment) : start_steps(err, session, plan, segment);
+    status = backend->record_end(started == HONE_OK ? err : NULL, backend, out_record);
+    if (started != HONE_OK) return started;
+    return status == HONE_ERR_UNSUPPORTED ? HONE_OK : status;
+}
+
+// The runs in which both recordings are there time them in turn; then the faster one stays.
+#define ROUNDS 8 // of each, the first of each not counted
+static hn_status choose_recording(hone_error *err, hn_session *session, hn_segment *segment) {
+    hn_backend *backend = session->options.backend;
+    int which = segment->rounds % 2;
+    double ns;
+    HN_TRY(backend->mark(err, backend, 0));
+    HN_TRY(backend->replay(err, backend, which ? segment->wide : segment->record));
+    HN_TRY(backend->mark(err, backend, 1));
+    HN_TRY(backend->sync(err, backend));
+    HN_TRY(backend->between(err, backend, 0, 1, &ns));
+    if (segment->rounds > 1 && (segment->best_ns[which] == 0 || ns < segment->best_ns[which])) segment->best_ns[which] = ns;
+    if (++segment->rounds < 2 * ROUNDS) return HONE_OK;
+    bool wide = segment->best_ns[1] < 0.98 * segment->best_ns[0];
+    hn_log(HN_LOG_INFO, "%d steps: %.1f us behind each other, %.1f us on %d lanes", segment->end - segment->first, segment->best_ns[0] / 1e3,
+           segment->best_ns[1] / 1e3, segment->lanes->lanes);
+    backend->record_free(backend, wide ? segment->record : segment->wide);
+    if (wide) segment->record = segment->wide;
+    segment->wide = NULL;
+    if (wide) return HONE_OK;
+    hn_free(segment->lanes);
+    segment->lanes = NULL;
+    return HONE_OK;
+}
+
 // Recorded in the second run, when every kernel has been loaded and tried.
 static hn_status start_segment(hone_error *err, hn_session *session, hn_plan *plan, hn_segment *segment) {
     hn_backend *backend = session->options.backend;
     bool ready = plan->runs > 0 && (!session->options.resident || settled(session, plan));
     if (!segment->record && ready && backend->record_begin && segment->end - segment->first > 1) {
-        hone_status status = backend->record_begin(err, backend);
-        if (status == HONE_OK) {
-            hone_status started = start_steps(err, session, plan, segment);
-            status = backend->record_end(started == HONE_OK ? err : NULL, backend, &segment->record);
-            if (started != HONE_OK) status = started;
-        }
-        if (status != HONE_OK && status != HONE_ERR_UNSUPPORTED) return status;
+        HN_TRY(record(err, session, plan, segment, false, &segment->record));
+        if (segment->record && segment->lanes) HN_TRY(record(err, session, plan, segment, true, &segment->wide));
     }
+    if (segment->wide) return choose_recording(err, session, segment);
     if (segment->record) return backend->replay(err, backend, segment->record);
     return start_steps(err, session, plan, segment);
 }

@@ -33,6 +33,19 @@ typedef struct hn_block {
 // Returns the slab's size; 0 blocks give 0. False on overflow or out of memory.
 bool hn_memory_plan(hn_block *blocks, int count, size_t *out_bytes);
 
+// ---- lanes.c ------------------------------------------------------------------------------------
+#define HN_MAX_LANES 8
+typedef struct hn_lane_step {
+    int lane;
+    bool marked;                // a step of another lane waits for it
+    int after[HN_MAX_LANES];    // steps of other lanes that it waits for
+    int after_count;
+} hn_lane_step;
+typedef struct hn_lanes {
+    int lanes;
+    hn_lane_step steps[];       // by step of the segment
+} hn_lanes;
+
 // ---- plan.c -------------------------------------------------------------------------------------
 typedef enum hn_slot_kind { HN_SLOT_SLAB, HN_SLOT_CONST, HN_SLOT_INPUT } hn_slot_kind;
 
@@ -65,6 +78,10 @@ typedef struct hn_segment {
     int first, end;
     bool on_device;
     void *record;       // NULL: not recorded
+    hn_lanes *lanes;    // owned; NULL: one step behind the other
+    void *wide;         // recorded so; measured against `record`, the slower one goes
+    int rounds;
+    double best_ns[2];  // of record, of wide
 } hn_segment;
 
 typedef struct hn_patch {
@@ -151,6 +168,11 @@ size_t hn_plan_prepared_bytes(const hn_plan *plan, hn_prepared_set *seen);
 hn_status hn_plan_fetch(hone_error *err, hn_session *session, hn_plan *plan); // outputs of resident runs
 hn_status hn_plan_run(hone_error *err, hn_session *session, hn_plan *plan, const hn_tensor *inputs,
                       hn_tensor *outputs);
+
+// Lives of blocks of the segment's steps, so that reuse of memory does not keep steps apart. Before placing.
+hn_status hn_lanes_lifetimes(hone_error *err, hn_plan *plan, int first, int end);
+// NULL where no more than one lane pays.
+hn_status hn_lanes_new(hone_error *err, const hn_plan *plan, int first, int end, int lanes, hn_lanes **out_lanes);
 
 // ---- control.c ----------------------------------------------------------------------------------
 typedef hone_status (*hn_locate_fn)(hone_error *err, void *user, const hn_value *value,

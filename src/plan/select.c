@@ -388,7 +388,7 @@ static hn_status add_segments(hone_error *err, hn_plan *plan) {
             last->end = (int)s + 1;
             continue;
         }
-        hn_segment segment = {(int)s, (int)s + 1, device, NULL};
+        hn_segment segment = {.first = (int)s, .end = (int)s + 1, .on_device = device};
         if (!hn_vec_push(&plan->segments, segment)) HN_NOMEM(err, "planning");
     }
     return HONE_OK;
@@ -406,10 +406,15 @@ static hn_status set_pointer(hone_error *err, builder *b, void **where, int slot
 
 hn_status hn_builder_finish(hone_error *err, builder *b) {
     hn_plan *plan = b->plan;
+    bool wide = b->backend->lanes > 1 && !b->session->options.profile;
+    if (b->backend->on_device) HN_TRY(add_segments(err, plan));
+    for (size_t i = 0; i < plan->segments.count && wide; i++)
+        if (plan->segments.data[i].on_device) HN_TRY(hn_lanes_lifetimes(err, plan, plan->segments.data[i].first, plan->segments.data[i].end));
     HN_TRY(place_slots(err, b, false));
-    if (b->backend->on_device) {
-        HN_TRY(place_slots(err, b, true));
-        HN_TRY(add_segments(err, plan));
+    if (b->backend->on_device) HN_TRY(place_slots(err, b, true));
+    for (size_t i = 0; i < plan->segments.count && wide; i++) {
+        hn_segment *segment = &plan->segments.data[i];
+        if (segment->on_device) HN_TRY(hn_lanes_new(err, plan, segment->first, segment->end, b->backend->lanes, &segment->lanes));
     }
     for (size_t s = 0; s < plan->steps.count; s++) {
         hn_step *step = &plan->steps.data[s];

@@ -2,6 +2,7 @@
 // The CUDA backend's vtable: choosing kernels, copies between host and card, layouts, recording.
 #include "backends/cuda/cuda.h"
 #include "backends/cuda/cuda_int.h"
+#include "config/config.h"
 
 static const cuda_row k_rows[] = {
 #define HN_CUDA_KERNEL(domain, op, variant, min_cc, select) {domain, op, variant, min_cc, select},
@@ -218,7 +219,57 @@ static hone_status cuda_record_begin(hone_error *err, hn_backend *backend) {
         HN_FAIL(err, HONE_ERR_UNSUPPORTED, "this driver records no graphs");
     CUDA_TRY(err, d, d->api->cuStreamBeginCapture_v2(d->stream, HN_CU_CAPTURE_THREAD_LOCAL), "recording");
     d->recording = true;
+    d->lanes[0] = d->stream;
+    d->lanes_used = 1;
     return HONE_OK;
+}
+
+// ---- lanes --------------------------------------------------------------------------------------
+static hn_status event_of(hone_error *err, cuda_device *d, hn_cu_event *event) {
+    return *event ? HONE_OK : cuda_check(err, d, d->api->cuEventCreate(event, HN_CU_EVENT_NO_TIMING), "ordering lanes");
+}
+static hn_status go_to(hone_error *err, cuda_device *d, int lane) {
+    if (d->stream == d->lanes[lane]) return HONE_OK;
+    d->stream = d->lanes[lane];
+    if (d->dnn_handle && d->dnn->cudnnSetStream(d->dnn_handle, d->stream) != HN_DNN_OK)
+        HN_FAIL(err, HONE_ERR_DEVICE, "cuDNN does not take a stream");
+    return HONE_OK;
+}
+// `lane` goes on behind what `stream` has been given so far.
+static hn_status join(hone_error *err, cuda_device *d, hn_cu_stream lane, hn_cu_stream stream) {
+    HN_TRY(event_of(err, d, &d->lane_fence));
+    CUDA_TRY(err, d, d->api->cuEventRecord(d->lane_fence, stream), "ordering lanes");
+    return cuda_check(err, d, d->api->cuStreamWaitEvent(lane, d->lane_fence, 0), "ordering lanes");
+}
+
+static hone_status cuda_lane_begin(hone_error *err, hn_backend *backend, int lane, const int *after, int after_count) {
+    cuda_device *d = backend->state;
+    if (!d->lanes[lane]) CUDA_TRY(err, d, d->api->cuStreamCreate(&d->lanes[lane], HN_CU_STREAM_NON_BLOCKING), "making a stream");
+    // A stream becomes part of the recording by waiting for one that is. What it waits for needs no order else.
+    if (!(d->lanes_used >> lane & 1) && !after_count) HN_TRY(join(err, d, d->lanes[lane], d->lanes[0]));
+    d->lanes_used |= 1u << lane;
+    for (int i = 0; i < after_count; i++)
+        CUDA_TRY(err, d, d->api->cuStreamWaitEvent(d->lanes[lane], d->ends[after[i]], 0), "ordering lanes");
+    return go_to(err, d, lane);
+}
+
+static hone_status cuda_lane_end(hone_error *err, hn_backend *backend, int step) {
+    cuda_device *d = backend->state;
+    if (!d->ends) d->ends = hn_calloc(CUDA_MAX_MARKS, sizeof *d->ends);
+    if (!d->ends) HN_NOMEM(err, "ordering lanes");
+    if (step >= CUDA_MAX_MARKS) HN_FAIL(err, HONE_ERR_LIMIT, "more than %d steps cannot be ordered", CUDA_MAX_MARKS);
+    HN_TRY(event_of(err, d, &d->ends[step]));
+    return cuda_check(err, d, d->api->cuEventRecord(d->ends[step], d->stream), "ordering lanes");
+}
+
+// All lanes end in the first.
+static hn_status lanes_end(hone_error *err, cuda_device *d) {
+    hone_status status = HONE_OK;
+    for (int i = 1; i < CUDA_MAX_LANES && status == HONE_OK; i++)
+        if (d->lanes_used >> i & 1) status = join(err, d, d->lanes[0], d->lanes[i]);
+    d->lanes_used = 1;
+    hone_status back = go_to(status == HONE_OK ? err : NULL, d, 0);
+    return status == HONE_OK ? back : status;
 }
 
 // Libraries launch kernels that may begin while the one before still runs (programmatic edges). Recorded,
@@ -250,9 +301,12 @@ static hone_status cuda_record_end(hone_error *err, hn_backend *backend, void **
     cuda_device *d = backend->state;
     hn_cu_graph graph = NULL;
     hn_cu_graph_exec exec = NULL;
+    hone_status status = lanes_end(err, d);
     d->recording = false;
-    CUDA_TRY(err, d, d->api->cuStreamEndCapture(d->stream, &graph), "recording");
-    hone_status status = whole_edges(err, d, graph);
+    int ended = d->api->cuStreamEndCapture(d->stream, &graph);
+    HN_TRY(status);
+    CUDA_TRY(err, d, ended, "recording");
+    status = whole_edges(err, d, graph);
     int result = status == HONE_OK ? d->api->cuGraphInstantiateWithFlags(&exec, graph, 0) : HN_CU_OK;
     if (d->api->cuGraphDestroy) d->api->cuGraphDestroy(graph);
     HN_TRY(status);
@@ -325,6 +379,8 @@ static const hn_backend k_table = {
     .record_end = cuda_record_end,
     .replay = cuda_replay,
     .record_free = cuda_record_free,
+    .lane_begin = cuda_lane_begin,
+    .lane_end = cuda_lane_end,
     .mark = cuda_mark,
     .between = cuda_between,
 };
@@ -336,6 +392,7 @@ hone_status hn_cuda_backend_open(hone_error *err, int index, hn_backend **out_ba
         HN_TRY(hn_backend_open(err, "cpu", 0, &d->cpu));
         d->backend = k_table;
         d->backend.state = d;
+        d->backend.lanes = (int)hn_config_get()->cuda_streams;
     }
     *out_backend = &d->backend;
     return HONE_OK;
