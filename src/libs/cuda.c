@@ -74,6 +74,7 @@ hone_status hn_cuda_status(int result) {
     case HN_CU_OUT_OF_MEMORY: return HONE_ERR_NOMEM;
     case HN_CU_NO_DEVICE:
     case HN_CU_INVALID_DEVICE:
+    case HN_CU_UNSUPPORTED_PTX:
     case HN_CU_NO_BINARY_FOR_GPU: return HONE_ERR_UNSUPPORTED;
     default: return HONE_ERR_DEVICE;
     }
@@ -107,6 +108,7 @@ const char *hn_cuda_result_text(int result) {
         {HN_CU_NO_DEVICE, "no card is visible (is CUDA_VISIBLE_DEVICES empty, or the container without GPUs?)"},
         {HN_CU_INVALID_DEVICE, "there is no such card"},
         {HN_CU_INVALID_IMAGE, "the machine code is broken"},
+        {HN_CU_UNSUPPORTED_PTX, "the machine code is for a newer driver"},
         {HN_CU_NO_BINARY_FOR_GPU, "the machine code is for another card"},
         {HN_CU_ECC_UNCORRECTABLE, "an uncorrectable memory error of the card"},
         {HN_CU_ILLEGAL_ADDRESS, "a kernel touched memory that is not its own"},

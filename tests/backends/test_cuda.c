@@ -8,7 +8,8 @@
 #include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include "backends/backend.h"
+#include "backends/cuda/cuda_int.h"
+#include "config/config.h"
 #include "plan/plan.h"
 #include "store/keeper.h"
 #include "tune/joules.h"
@@ -83,8 +84,29 @@ static void zero_cards(void) {
     expect_open(HONE_ERR_UNSUPPORTED, "there is no cuda:0: the driver shows 0 cards");
 }
 static void no_compiler(void) {
+    setenv("FAKE_CUDA_TEXT", "1", 1); // whatever architectures the build was made for
     setenv("HONE_NVRTC_LIB", "/nonexistent/libnvrtc.so", 1);
+    if (!cuda_embedded_count()) {
+        expect_open(HONE_ERR_UNSUPPORTED, "NVRTC");
+        return;
+    }
+    hone_error err = {0};
+    hn_backend *backend;
+    hn_backend_info info;
+    CHECK(hn_backend_open(&err, "cuda", 0, &backend) == HONE_OK && !*err.text);
+    backend->info(backend, &info);
+    CHECK(strstr(info.library, "embedded kernels"));
+}
+static void compiler_asked_for(void) { // by the setting: then there is no other way
+    setenv("HONE_NVRTC_LIB", "/nonexistent/libnvrtc.so", 1);
+    setenv("HONE_CUDA_CODE", "nvrtc", 1);
+    CHECK(hn_config_init(NULL) == HONE_OK);
     expect_open(HONE_ERR_UNSUPPORTED, "NVRTC");
+}
+static void unknown_code(void) {
+    setenv("HONE_CUDA_CODE", "ptx", 1);
+    CHECK(hn_config_init(NULL) == HONE_OK);
+    expect_open(HONE_ERR_USAGE, "cuda_code is 'ptx'; it may be");
 }
 static void other_names(void) {
     hone_error err = {0};
@@ -105,6 +127,8 @@ static void what_is_missing_is_said(void **state) {
     in_child(old_driver);
     in_child(zero_cards);
     in_child(no_compiler);
+    in_child(compiler_asked_for);
+    in_child(unknown_code);
     in_child(other_names);
 }
 
@@ -264,14 +288,45 @@ static void products_start(void) {
     CHECK(stats.host_steps == 0 && stats.heavy_steps == 3 && stats.recorded_segments == 1);
     rig_free(&r);
 }
-static void no_proposals(void) { // then the CPU's kernels
+static void no_proposals(void) { // then ours
     setenv("FAKE_LT_ALGOS", "0", 1);
     hone_error err = {0};
     rig r = rig_new(products(), false);
     CHECK(rig_run(&r, &err) == HONE_OK);
     hn_session_stats stats;
     hn_session_get_stats(r.session, &stats);
-    CHECK(stats.host_steps >= 3);
+    CHECK(stats.host_steps == 0 && stats.heavy_steps == 3 && products_run() == 0);
+    rig_free(&r);
+}
+
+// The products do not wait for each other: recorded twice, behind each other and on lanes, timed in turn, and the
+// faster recording stays. The driver holds the lanes to their rules (fakes/cuda_run.c).
+static void branches_go_side_by_side(void) {
+    hone_error err = {0};
+    rig r = rig_new(products(), false);
+    for (int i = 0; i < 30; i++)
+        if (rig_run(&r, &err) != HONE_OK) {
+            fprintf(stderr, "%s\n", err.text);
+            _exit(1);
+        }
+    CHECK(count("graph") == 2 && count("replay") == 29 && count("lanes") == 3 && count("outside") == 0);
+    int syncs = count("sync");
+    CHECK(rig_run(&r, &err) == HONE_OK && count("sync") == syncs + 1); // no more timing
+    rig_free(&r);
+    CHECK(count("alloc") == count("free"));
+}
+static void faster_lanes_stay(void) {
+    setenv("FAKE_CUDA_FAST_LANES", "1", 1);
+    branches_go_side_by_side();
+}
+static void one_stream(void) {
+    setenv("HONE_CUDA_STREAMS", "1", 1);
+    CHECK(hn_config_init(NULL) == HONE_OK);
+    hone_error err = {0};
+    rig r = rig_new(products(), false);
+    for (int i = 0; i < 3; i++)
+        CHECK(rig_run(&r, &err) == HONE_OK);
+    CHECK(count("graph") == 1 && count("lanes") == 1);
     rig_free(&r);
 }
 
@@ -284,6 +339,9 @@ static void plans_span_two_memories(void **state) {
     in_child(memory_is_given_back);
     in_child(products_start);
     in_child(no_proposals);
+    in_child(branches_go_side_by_side);
+    in_child(faster_lanes_stay);
+    in_child(one_stream);
 }
 
 // ---- precision ----------------------------------------------------------------------------------
@@ -528,16 +586,16 @@ static void damage_blobs(void) {
 
 static void products_measured(void) {
     run_twice(products());
-    CHECK(products_run() == 3 * (2 * (1 + 3 * 4) + 1) + 3); // both proposals tried, then run; recorded
+    CHECK(products_run() == 3 * (2 * (1 + 3 * 4) + 1) + 2 * 3); // both proposals tried, then run; recorded, also on lanes
 }
 static void products_known(void) {
     run_twice(products());
-    CHECK(products_run() == 3 + 3);
+    CHECK(products_run() == 3 + 2 * 3);
 }
 static void products_of_another_library(void) { // proposes three: what was kept does not count
     setenv("FAKE_LT_ALGOS", "3", 1);
     run_twice(products());
-    CHECK(products_run() == 3 * (3 * (1 + 3 * 4) + 1) + 3);
+    CHECK(products_run() == 3 * (3 * (1 + 3 * 4) + 1) + 2 * 3);
 }
 
 static void plans_built(void) {
@@ -558,7 +616,7 @@ static void plans_of_another_version(void) {
     setenv("FAKE_DNN_VERSION", "91400", 1);
     plans_built();
 }
-static void no_plan(void) { // then the CPU's kernel
+static void no_plan(void) { // then ours
     setenv("FAKE_DNN_VERSION", "91500", 1);
     setenv("FAKE_DNN_PLANS", "0", 1);
     hone_error err = {0};
@@ -566,7 +624,7 @@ static void no_plan(void) { // then the CPU's kernel
     CHECK(rig_run(&r, &err) == HONE_OK);
     hn_session_stats stats;
     hn_session_get_stats(r.session, &stats);
-    CHECK(stats.host_steps >= 1 && dnn_count("run") == 0);
+    CHECK(stats.host_steps == 0 && dnn_count("run") == 0);
     rig_free(&r);
     CHECK(dnn_count("alive") == 0);
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// TEST-TIMEOUT 400
+// TEST-TIMEOUT 900
 // Every row of kernels.def for cards is selected and compiled for sm_80, 86, 89 and 90, in float32 and
 // a 16-bit type, with no card: the driver is a scripted one, NVRTC is real. Skips where NVRTC is not installed.
-// All operators of a row are tried for sm_80 in float32, one of them for the other cards and types.
+// All operators of a row are tried for sm_80 in float32, one of them for the other cards and types. The generic
+// forms that the build carries are asked for the same cases, by a driver that knows their names.
 // Rows of libraries (cuBLASLt, cuDNN) need a card and are left out here.
 #include "support/kcase.h"
 #include <stdio.h>
@@ -107,6 +108,53 @@ static void every_row_compiles_for_every_card(void **state) {
     assert_int_equal(missed, 0);
 }
 
+static void every_row_has_a_generic_form(void **state) {
+    (void)state;
+    size_t row_count, form_count;
+    const cuda_row *rows = cuda_rows(&row_count);
+    const cuda_form *forms = cuda_forms(&form_count);
+    if (!cuda_embedded_count()) {
+        print_message("this build carries no machine code\n");
+        skip();
+    }
+    static const cuda_code k_codes[] = {CUDA_CODE_FORMS, CUDA_CODE_FORMS, CUDA_CODE_FORMS, CUDA_CODE_FORMS, CUDA_CODE_PTX};
+    bool *reached = hn_calloc(row_count, sizeof *reached);
+    assert_non_null(reached);
+    for (int i = 0; i < 5; i++) {
+        cuda_device *d;
+        hone_error err = {0};
+        if (cuda_device_open(&err, i % 4, &d) != HONE_OK) fail_msg("%s", err.text);
+        cuda_modules_free(d);
+        d->code = k_codes[i];
+        for (size_t f = 0; f < form_count; f++) { // of the card's own architecture
+            char *code;
+            size_t bytes;
+            if (cuda_embedded_code(&err, forms[f].name, d->caps.cc, d->code == CUDA_CODE_PTX, &code, &bytes) != HONE_OK) fail_msg("%s", err.text);
+            // A build for fewer architectures has PTX for the others.
+            if (d->code == CUDA_CODE_PTX || memcmp(code, "\177ELF", 4) != 0) assert_non_null(strstr(code, ".target sm_80"));
+            hn_free(code);
+        }
+        const char *types[] = {"f32", "f16", "bf16"};
+        int kernels = 0;
+        for (int t = 0; t < 3; t++)
+            kernels += compile_all(d, types[t], i != 0, reached);
+        print_message("sm_%d: %d kernels of generic forms%s\n", d->caps.cc, kernels, d->code == CUDA_CODE_PTX ? " as PTX" : "");
+        assert_int_equal(d->compiled, 0);
+        cuda_modules_free(d);
+        assert_null(d->constants);
+        d->code = CUDA_CODE_OWN;
+        cuda_device_close(d);
+    }
+    int missed = 0;
+    for (size_t r = 0; r < row_count; r++)
+        if (!reached[r] && kcase_has_form(rows[r].variant)) {
+            print_message("no case reaches a generic form of %s %s\n", rows[r].op, rows[r].variant);
+            missed++;
+        }
+    hn_free(reached);
+    assert_int_equal(missed, 0);
+}
+
 static void every_row_names_a_known_op(void **state) {
     (void)state;
     size_t row_count;
@@ -120,6 +168,7 @@ int main(void) {
     const char *build = getenv("HONE_BUILD_DIR");
     snprintf(fake, sizeof fake, "%s/fakes/libcuda_run.so", build ? build : ".");
     setenv("HONE_CUDA_LIB", fake, 1);
+    setenv("FAKE_CUDA_TEXT", "1", 1);
     const hn_nvrtc *nvrtc;
     hone_error err = {0};
     if (hn_nvrtc_get(&err, &nvrtc) != HONE_OK) {
@@ -128,6 +177,7 @@ int main(void) {
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_row_names_a_known_op),
+        cmocka_unit_test(every_row_has_a_generic_form),
         cmocka_unit_test(every_row_compiles_for_every_card),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

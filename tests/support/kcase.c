@@ -300,3 +300,12 @@ void kcase_retype(const char *inputs, const char *type, char *out, size_t size) 
         memcpy(at, rest, strlen(rest) + 1);
     }
 }
+
+bool kcase_has_form(const char *variant) {
+    static const char *const k_variants[] = {"cuda:elementwise", "cuda:softmax", "cuda:layer_norm", "cuda:group_norm", "cuda:instance_norm",
+                                             "cuda:reduce",      "cuda:move",    "cuda:gather",     "cuda:embeddings", "cuda:pool",
+                                             "cuda:resize",      "cuda:attention", "cuda:product",  "cuda:conv_product"};
+    for (size_t i = 0; i < HN_COUNT_OF(k_variants); i++)
+        if (!strcmp(k_variants[i], variant)) return true;
+    return false;
+}

@@ -34,6 +34,8 @@ bool kcase_guard_whole(const kcase_guarded *g);
 void kcase_relayout(const hn_tensor *like, hn_layout layout, const void *from, void *to, bool back);
 bool kcase_same(const hn_tensor *ref, const void *got_data, float rtol, float atol, bool spread,
                 double *worst);
+// Rows of cards' kernels (by variant) that have a generic form, kernels/forms.def.
+bool kcase_has_form(const char *variant);
 // "f32[2,3]" as "f16[2,3]" everywhere.
 void kcase_retype(const char *inputs, const char *type, char *out, size_t size);
 #endif

@@ -5,6 +5,7 @@
 #include "backends/cuda/cuda_int.h"
 #include "ops/nn_int.h"
 #include <math.h>
+#include <stdio.h>
 
 #define MAX_SIZE 128
 
@@ -22,12 +23,15 @@ typedef struct attention {
 // tokens, 12 heads: 4.6 us instead of 6); wide heads leave no registers for eight.
 static void shape_of(const cuda_device *d, const hn_attention *a, int *out_warps, int *out_tile) {
     int64_t tiles = (a->queries + 15) / 16, size = hn_max_i64(a->size, a->value_size);
+    if (cuda_is_generic(d)) {
+        *out_warps = 4;
+        *out_tile = 64;
+        return;
+    }
     bool few = a->batch * a->heads * ((tiles + 7) / 8) < d->caps.sm_count;
     *out_warps = few ? (tiles > 1 ? 2 : 1) : size > 64 || size <= 32 ? 4 : 8;
     *out_tile = a->keys <= 32 || (!few && size <= 32) ? 32 : few && a->keys > 128 && size <= 64 ? 128 : 64;
 }
-
-static void define(hn_str *s, const char *name, int64_t value) { hn_str_printf(s, "#define %s %lld\n", name, (long long)value); }
 
 // Elements that every access of these heads may take at once: 8 (16 bytes), 2 or 1.
 static int together(const hn_heads *h, int64_t size) {
@@ -39,35 +43,47 @@ static int together(const hn_heads *h, int64_t size) {
     return n >= 8 ? 8 : n >= 2 ? 2 : 1;
 }
 
-static void print_heads(hn_str *s, const char *name, const hn_heads *h, int64_t size) {
-    hn_str_printf(s, "#define %s_BATCH %lld\n#define %s_HEAD %lld\n#define %s_ROW %lld\n#define VECTOR_%s %d\n", name, (long long)h->batch, name,
-                  (long long)h->head, name, (long long)h->row, name, together(h, size));
+static void print_heads(cuda_spec *s, const char *name, const hn_heads *h, int64_t size) {
+    const struct {
+        const char *form;
+        int64_t value;
+    } numbers[] = {{"%s_BATCH", h->batch}, {"%s_HEAD", h->head}, {"%s_ROW", h->row}};
+    char text[32];
+    for (size_t i = 0; i < HN_COUNT_OF(numbers); i++) {
+        snprintf(text, sizeof text, numbers[i].form, name);
+        cuda_spec_int(s, text, numbers[i].value);
+    }
+    snprintf(text, sizeof text, "VECTOR_%s", name);
+    cuda_spec_int(s, text, together(h, size));
 }
 
-static void print(hn_str *s, const attention *a, int warps, int tile) {
+// Head sizes as the kernel holds them. Generic forms have two.
+static int64_t padded(const cuda_device *d, int64_t size) {
+    return !cuda_is_generic(d) ? (size + 15) / 16 * 16 : size <= 64 ? 64 : 128;
+}
+
+static void print(cuda_spec *s, const attention *a, int warps, int tile) {
     const hn_attention *at = &a->at;
     const char *type = cuda_ctype(a->dtype);
-    hn_str_append(s, cuda_text("prelude"));
-    hn_str_printf(s, "typedef %s T;\ntypedef %s M;\n", type, a->mask == 2 ? "b8" : type);
+    bool generic = cuda_is_generic(s->d);
+    int64_t dk = padded(s->d, at->size), dv = padded(s->d, at->value_size);
+    cuda_spec_type(s, "T", type);
+    cuda_spec_type(s, "M", a->mask == 2 ? "b8" : type);
     const struct {
         const char *name;
         int64_t value;
     } numbers[] = {{"IS_BF16", a->dtype == HN_BF16}, {"HEADS", at->heads}, {"GROUP", at->heads / at->kv_heads}, {"QUERIES", at->queries},
-                   {"KEYS", at->keys}, {"SIZE_K", at->size}, {"SIZE_V", at->value_size}, {"DK", (at->size + 15) / 16 * 16},
-                   {"DV", (at->value_size + 15) / 16 * 16}, {"WARPS", warps}, {"BN", tile}, {"MASK", a->mask}, {"CAUSAL", a->causal},
+                   {"KEYS", at->keys}, {"SIZE_K", at->size}, {"SIZE_V", at->value_size}, {"DK", generic ? hn_max_i64(dk, dv) : dk},
+                   {"DV", generic ? hn_max_i64(dk, dv) : dv}, {"WARPS", warps}, {"BN", tile}, {"MASK", a->mask}, {"CAUSAL", a->causal},
                    {"EMPTY", a->empty_rows}, {"PLAIN_SCALE", !a->mask && a->scale > 0}, {"MASK_BATCH", at->mask[0]},
                    {"MASK_HEAD", at->mask[1]}, {"MASK_Q", at->mask[2]}, {"MASK_K", at->mask[3]}};
     for (size_t i = 0; i < HN_COUNT_OF(numbers); i++)
-        define(s, numbers[i].name, numbers[i].value);
+        cuda_spec_int(s, numbers[i].name, numbers[i].value);
     print_heads(s, "Q", &at->q, at->size);
     print_heads(s, "K", &at->k, at->size);
     print_heads(s, "V", &at->v, at->value_size);
     print_heads(s, "Y", &at->y, at->value_size);
-    hn_str_append(s, "#define SCALE ((float)");
-    cuda_print_number(s, a->scale * 1.4426950408889634); // exponents of two
-    hn_str_append(s, ")\n");
-    hn_str_append(s, cuda_text("mma"));
-    hn_str_append(s, cuda_text("attention"));
+    cuda_spec_real(s, "SCALE", a->scale * 1.4426950408889634); // exponents of two
 }
 
 static bool read(const hn_node *node, attention *a) {
@@ -97,14 +113,14 @@ hone_status cuda_attention_select(hone_error *err, cuda_device *d, const hn_sele
     if (!k) HN_NOMEM(err, "selecting a kernel");
     int warps, tile;
     shape_of(d, &a.at, &warps, &tile);
-    int64_t wide_k = (a.at.size + 15) / 16 * 16 + 8, wide_v = (a.at.value_size + 15) / 16 * 16 + 8;
+    int64_t wide_k = padded(d, a.at.size) + 8, wide_v = padded(d, a.at.value_size) + 8;
+    if (cuda_is_generic(d)) wide_k = wide_v = hn_max_i64(wide_k, wide_v);
     int64_t shared = hn_max_i64(2 * tile * (wide_k + wide_v), (int64_t)warps * 16 * wide_v) * 2;
     cuda_launch launch = {.shared_bytes = (unsigned)shared};
-    hn_str s = {0};
+    cuda_spec s;
+    cuda_spec_begin(&s, d, "attention");
     print(&s, &a, warps, tile);
-    hone_status status = s.failed ? HN_SET(err, HONE_ERR_NOMEM, "out of memory (writing a kernel)")
-                                  : cuda_function_get(err, d, hn_str_get(&s), "hn_k_attention", false, &launch.function);
-    hn_str_free(&s);
+    hone_status status = cuda_spec_kernel(err, &s, "hn_k_attention", &launch);
     if (status == HONE_OK && shared > 48 << 10)
         status = cuda_check(err, d, d->api->cuFuncSetAttribute(launch.function.handle, HN_CU_FUNC_MAX_DYNAMIC_SHARED, (int)shared), "taking shared memory");
     const hn_heads *heads[] = {&a.at.q, &a.at.k, &a.at.v};
@@ -120,6 +136,7 @@ hone_status cuda_attention_select(hone_error *err, cuda_device *d, const hn_sele
     if (status == HONE_OK && blocks > INT32_MAX) status = HONE_ERR_UNSUPPORTED;
     cuda_launch_1d(&launch, blocks * warps * 32, warps * 32);
     if (status == HONE_OK) status = cuda_kernel_launch(err, k, &launch);
+    cuda_spec_end(&s);
     if (status == HONE_OK) status = cuda_posts(err, k, what, 0, &y.shape, y.dtype, CUDA_PLAIN);
     return cuda_kernel_done(status, k, out_kernel);
 }

@@ -56,6 +56,35 @@ hn_status cuda_const_get(hone_error *err, cuda_device *d, const void *source, si
     return cuda_const_made(err, d, source, 0, bytes, NULL, NULL, out_constant);
 }
 
+typedef struct turn {
+    const cpu_value *value;
+    hn_layout layout;
+} turn;
+static void turn_data(void *user, void *out) {
+    const turn *t = user;
+    const hn_shape *shape = &t->value->shape;
+    int order[HN_MAX_RANK];
+    int64_t in[HN_MAX_RANK], to[HN_MAX_RANK], dims[HN_MAX_RANK], is[HN_MAX_RANK], os[HN_MAX_RANK];
+    cpu_physical(shape->rank, cuda_to_host(t->layout), order);
+    cpu_strides(shape, HN_LAYOUT_PLAIN, in);
+    cpu_strides(shape, cuda_to_host(t->layout), to);
+    for (int i = 0; i < shape->rank; i++) {
+        dims[i] = shape->dims[order[i]];
+        is[i] = in[order[i]];
+        os[i] = to[order[i]];
+    }
+    cpu_move move;
+    cpu_move_init(&move, shape->rank, dims, is, os, hn_dtype_bytes(t->value->dtype));
+    cpu_move_run(&move, t->value->data, out);
+}
+
+hn_status cuda_const_turned(hone_error *err, cuda_device *d, const cpu_value *value, hn_layout layout, cuda_const **out_constant) {
+    turn t = {value, layout};
+    size_t bytes = value->value->constant->bytes;
+    if (layout == CUDA_PLAIN || cpu_same_bytes(&value->shape)) return cuda_const_get(err, d, value->data, bytes, out_constant);
+    return cuda_const_made(err, d, value->data, layout, bytes, turn_data, &t, out_constant);
+}
+
 void cuda_const_drop(cuda_device *d, cuda_const *constant) {
     if (!constant) return;
     pthread_mutex_lock(&d->lock);

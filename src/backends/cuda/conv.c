@@ -203,28 +203,10 @@ static hn_status bind_id(hone_error *err, cuda_kernel *k, const hn_node *node, i
     return HONE_OK;
 }
 
-// The weights in the layout's order: constants are turned round on the way to the card.
 typedef struct turn {
     const conv *c;
 } turn;
-static void turn_weights(void *user, void *out) {
-    const conv *c = ((turn *)user)->c;
-    int order[HN_MAX_RANK];
-    int64_t in[HN_MAX_RANK], to[HN_MAX_RANK], dims[HN_MAX_RANK], is[HN_MAX_RANK], os[HN_MAX_RANK];
-    cpu_physical(c->w.shape.rank, cuda_to_host(c->layout), order);
-    cpu_strides(&c->w.shape, HN_LAYOUT_PLAIN, in);
-    cpu_strides(&c->w.shape, cuda_to_host(c->layout), to);
-    for (int i = 0; i < c->w.shape.rank; i++) {
-        dims[i] = c->w.shape.dims[order[i]];
-        is[i] = in[order[i]];
-        os[i] = to[order[i]];
-    }
-    cpu_move move;
-    cpu_move_init(&move, c->w.shape.rank, dims, is, os, hn_dtype_bytes(c->w.dtype));
-    cpu_move_run(&move, c->w.data, out);
-}
-
-// The same with the channels filled up.
+// The weights, channels last and filled up.
 static void widen_weights(void *user, void *out) {
     const conv *c = ((turn *)user)->c;
     size_t bytes = hn_dtype_bytes(c->w.dtype);
@@ -243,23 +225,26 @@ static hn_status widen_input(hone_error *err, cuda_kernel *k, const hn_select *w
     int64_t strides[HN_MAX_RANK], positions = c->x.count / (s->dims[0] * s->dims[1]);
     hn_layout layout = cuda_hint(what, 0);
     cpu_strides(s, cuda_to_host(layout), strides);
-    hn_str text = {0};
-    hn_str_append(&text, cuda_text("prelude"));
-    hn_str_printf(&text, "typedef %s T;\n#define WIDE %d\n#define CHANNELS %lld\n#define IMAGES %lldll\n#define POSITIONS %lldll\n",
-                  cuda_ctype(c->x.dtype), WIDE, (long long)s->dims[1], (long long)s->dims[0], (long long)positions);
-    hn_str_printf(&text, "#define STRIDE_IMAGE %lldll\n#define STRIDE_CHANNEL %lldll\n#define STRIDE_POSITION %lldll\n", (long long)strides[0],
-                  (long long)strides[1], (long long)(layout == CUDA_LAST ? s->dims[1] : 1));
-    hn_str_append(&text, cuda_text("channels"));
+    cuda_spec text;
+    cuda_spec_begin(&text, k->device, "channels");
+    cuda_spec_type(&text, "T", "u16"); // the bits of either type
+    cuda_spec_int(&text, "WIDE", WIDE);
+    cuda_spec_int(&text, "CHANNELS", s->dims[1]);
+    cuda_spec_int(&text, "IMAGES", s->dims[0]);
+    cuda_spec_int(&text, "POSITIONS", positions);
+    cuda_spec_int(&text, "STRIDE_IMAGE", strides[0]);
+    cuda_spec_int(&text, "STRIDE_CHANNEL", strides[1]);
+    cuda_spec_int(&text, "STRIDE_POSITION", layout == CUDA_LAST ? s->dims[1] : 1);
+    cuda_spec_reach(&text, s->dims[0] * positions * WIDE);
     cuda_launch launch = {0};
-    hone_status status = text.failed ? HN_SET(err, HONE_ERR_NOMEM, "out of memory (writing a kernel)")
-                                     : cuda_function_get(err, k->device, hn_str_get(&text), "hn_k_channels", true, &launch.function);
-    hn_str_free(&text);
-    if (status != HONE_OK) return status;
-    HN_TRY(cuda_kernel_input(err, k, what->node, 0, &launch.args[0]));
+    hone_status status = cuda_spec_kernel(err, &text, "hn_k_channels", &launch);
+    if (status == HONE_OK) status = cuda_kernel_input(err, k, what->node, 0, &launch.args[0]);
     launch.args[1] = cuda_arg_workspace(0);
     launch.arg_count = 2;
     cuda_launch_1d(&launch, s->dims[0] * positions, 256);
-    HN_TRY(cuda_kernel_launch(err, k, &launch));
+    if (status == HONE_OK) status = cuda_kernel_launch(err, k, &launch);
+    cuda_spec_end(&text);
+    HN_TRY(status);
     k->before = 1;
     k->base.in_layout[0] = layout;
     *out_bytes = (size_t)(s->dims[0] * positions * WIDE) * hn_dtype_bytes(c->x.dtype);
@@ -272,11 +257,8 @@ static hn_status bind_weights(hone_error *err, cuda_kernel *k, const hn_node *no
     if (!c->w.data) return bind_id(err, k, node, ID_W, 1);
     cuda_const *weights;
     turn t = {c};
-    bool plain = !c->widen && (c->layout == CUDA_PLAIN || cpu_same_bytes(&c->w.shape));
-    size_t bytes = c->w.value->constant->bytes;
-    if (c->widen) bytes = bytes / (size_t)c->w.shape.dims[1] * WIDE;
-    HN_TRY(cuda_const_made(err, k->device, c->w.data, plain ? 0 : c->layout + (c->widen ? 100 : 0), bytes,
-                           plain ? NULL : c->widen ? widen_weights : turn_weights, &t, &weights));
+    if (!c->widen) HN_TRY(cuda_const_turned(err, k->device, &c->w, c->layout, &weights));
+    else HN_TRY(cuda_const_made(err, k->device, c->w.data, c->layout + 100, c->w.value->constant->bytes / (size_t)c->w.shape.dims[1] * WIDE, widen_weights, &t, &weights));
     HN_TRY(cuda_kernel_hold(err, k, weights));
     k->base.consumed |= 2;
     s->ids[s->pointer_count] = ID_W;

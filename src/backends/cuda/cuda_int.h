@@ -23,11 +23,16 @@ static inline hn_layout cuda_to_device(hn_layout layout) { return layout == HN_L
 static inline bool cuda_is_device(hn_layout layout) { return layout >= HN_LAYOUT_OPAQUE; }
 
 #define CUDA_MAX_MARKS 16384
+#define CUDA_MAX_LANES 8
 
 typedef struct cuda_function {
     hn_cu_function handle;
     int registers, spill_bytes, shared_bytes;
 } cuda_function;
+
+// Where kernels come from: of each node's own text by NVRTC, for the card's architecture or as PTX of sm_80;
+// or the build's generic forms, as machine code or as PTX.
+typedef enum cuda_code { CUDA_CODE_OWN, CUDA_CODE_OWN_SM80, CUDA_CODE_FORMS, CUDA_CODE_PTX } cuda_code;
 
 typedef struct cuda_module cuda_module;
 typedef struct cuda_const cuda_const;
@@ -47,12 +52,16 @@ typedef struct cuda_device {
     const hn_cuda *api;
     const hn_nvrtc *nvrtc;
     hn_cu_context context;
-    hn_cu_stream stream;
+    hn_cu_stream stream;    // where work goes: the first lane, while recording any of them
+    hn_cu_stream lanes[CUDA_MAX_LANES]; // made when first used
+    unsigned lanes_used;    // bits, of the recording under way
     cuda_caps caps;
     char device[160], library[96], isa[16];
     cpu_state *cpu_state;
     hn_backend *cpu;        // for what has no kernel here
+    cuda_code code;
     cuda_module *modules;   // compiled so far
+    hn_cu_module *forms;    // loaded so far, by number of the form; NULL: none
     cuda_const *constants;  // weights on the card
     size_t constant_bytes;
     bool lost;
@@ -62,6 +71,8 @@ typedef struct cuda_device {
     bool recording;
     hn_cu_event fence;        // made when first used
     hn_cu_event *marks;       // CUDA_MAX_MARKS, made when first used
+    hn_cu_event *ends;        // of steps, for other lanes: the same
+    hn_cu_event lane_fence;
     unsigned *fault;          // pinned, mapped: kernels write the number of a bad index here
     hn_cu_ptr fault_device;
     const hn_cublaslt *lt;
@@ -93,6 +104,7 @@ static inline hn_cu_ptr cuda_address(const void *pointer) { return (hn_cu_ptr)(u
 hn_status cuda_function_get(hone_error *err, cuda_device *d, const char *source, const char *entry,
                             bool exact, cuda_function *out_function);
 void cuda_modules_free(cuda_device *d);
+void cuda_function_read(cuda_device *d, cuda_function *function); // registers and the like
 // Source texts of src/kernels/cuda by file name without ".cu"; never NULL for files that exist.
 const char *cuda_text(const char *name);
 
@@ -125,7 +137,25 @@ hn_status cuda_const_get(hone_error *err, cuda_device *d, const void *source, si
 typedef void (*cuda_fill_fn)(void *user, void *out);
 hn_status cuda_const_made(hone_error *err, cuda_device *d, const void *source, uint64_t form, size_t bytes,
                           cuda_fill_fn fill, void *user, cuda_const **out_constant);
+// A constant input in a layout's order.
+hn_status cuda_const_turned(hone_error *err, cuda_device *d, const cpu_value *value, hn_layout layout, cuda_const **out_constant);
 void cuda_const_drop(cuda_device *d, cuda_const *constant); // takes NULL
+
+// ---- kernels by what they are told (spec.c) -------------------------------------------------------
+typedef struct cuda_form {
+    const char *name, *parts; // texts
+    bool exact;
+    const char *choices, *fields;
+} cuda_form;
+const cuda_form *cuda_forms(size_t *out_count);
+extern const unsigned char cuda_embedded[]; // what the build made
+size_t cuda_embedded_bytes(void);
+size_t cuda_embedded_count(void);           // forms times architectures; 0: this build carries none
+// Machine code (or PTX, ended by a 0) of a form for a card; hn_free's. HONE_ERR_UNSUPPORTED: none suits.
+hn_status cuda_embedded_code(hone_error *err, const char *form, int cc, bool ptx_only, char **out_code, size_t *out_bytes);
+void cuda_forms_free(cuda_device *d);
+hn_status cuda_forms_try(hone_error *err, cuda_device *d); // loads one: does the driver take them?
+static inline bool cuda_is_generic(const cuda_device *d) { return d->code == CUDA_CODE_FORMS || d->code == CUDA_CODE_PTX; }
 
 // ---- launches (kernel.c) ------------------------------------------------------------------------
 typedef enum cuda_arg_kind { CUDA_ARG_INPUT, CUDA_ARG_OUTPUT, CUDA_ARG_WORKSPACE, CUDA_ARG_MEMORY, CUDA_ARG_I64 } cuda_arg_kind;
@@ -139,9 +169,32 @@ typedef struct cuda_arg {
 typedef struct cuda_launch {
     cuda_function function;
     unsigned grid[3], block[3], shared_bytes;
+    const void *params;     // of a generic form: behind the arguments; NULL: none
+    size_t param_bytes;
     int arg_count;
     cuda_arg args[CUDA_MAX_ARGS];
 } cuda_launch;
+
+#define CUDA_MAX_CHOICES 12
+typedef struct cuda_spec {
+    cuda_device *d;
+    size_t form;
+    hn_str text;      // of the node's own kernel
+    bool printed;     // whole
+    char choice[CUDA_MAX_CHOICES][16];
+    const char *unknown; // told what the form has no name for
+    bool too_large;      // for the form's ints
+    _Alignas(8) unsigned char params[1280];
+} cuda_spec;
+void cuda_spec_begin(cuda_spec *s, cuda_device *d, const char *form);
+void cuda_spec_type(cuda_spec *s, const char *name, const char *type);
+void cuda_spec_int(cuda_spec *s, const char *name, int64_t value);
+void cuda_spec_real(cuda_spec *s, const char *name, double value);
+void cuda_spec_ints(cuda_spec *s, const char *name, int count, const int64_t *values); // generic forms only
+void cuda_spec_reach(cuda_spec *s, int64_t elements); // the kernel counts so far
+// Sets the launch's function and params (borrowed until cuda_spec_end). HONE_ERR_UNSUPPORTED: no such form.
+hn_status cuda_spec_kernel(hone_error *err, cuda_spec *s, const char *entry, cuda_launch *launch);
+void cuda_spec_end(cuda_spec *s);
 
 typedef struct cuda_kernel cuda_kernel;
 typedef hone_status (*cuda_call_fn)(hone_error *err, cuda_kernel *k, const hn_args *args);
@@ -152,6 +205,7 @@ struct cuda_kernel {
     HN_VEC(cuda_launch) launches;
     size_t before;                      // that many of them before the call, the others after it
     HN_VEC(cuda_const *) constants;     // held
+    HN_VEC(void *) params;              // of the launches
     cuda_call_fn call;                  // a library's part, before the launches; NULL: none
     void *call_state;
     void (*call_free)(cuda_kernel *k);
@@ -163,7 +217,7 @@ void cuda_kernel_free(cuda_kernel *k); // takes NULL
 // Where the kernel finds input `index`: a constant is uploaded and marked consumed.
 hn_status cuda_kernel_input(hone_error *err, cuda_kernel *k, const hn_node *node, int index, cuda_arg *out_arg);
 hn_status cuda_kernel_hold(hone_error *err, cuda_kernel *k, cuda_const *constant); // takes the reference
-hn_status cuda_kernel_launch(hone_error *err, cuda_kernel *k, const cuda_launch *launch); // appends
+hn_status cuda_kernel_launch(hone_error *err, cuda_kernel *k, const cuda_launch *launch); // appends a copy, of its params too
 static inline cuda_arg cuda_arg_output(int index) { return (cuda_arg){CUDA_ARG_OUTPUT, index, 0, 0}; }
 static inline cuda_arg cuda_arg_workspace(int64_t offset) { return (cuda_arg){CUDA_ARG_WORKSPACE, 0, offset, 0}; }
 static inline cuda_arg cuda_arg_memory(hn_cu_ptr memory) { return (cuda_arg){CUDA_ARG_MEMORY, 0, 0, memory}; }
@@ -179,6 +233,8 @@ const char *cuda_ctype(hn_dtype dtype);
 bool cuda_is_float16(hn_dtype dtype); // f16 or bf16
 // Widest vector of elements that divides n, at most `bytes` long.
 int cuda_vector(int64_t n, size_t element_bytes, int bytes);
+// The same for a form: generic ones have vectors of 4 elements and single ones.
+int cuda_form_vector(const cuda_device *d, int64_t n, size_t element_bytes, int bytes);
 // Layout an input has now, as a device layout.
 hn_layout cuda_hint(const hn_select *what, int index);
 bool cuda_tf32(const hn_select *what); // float32 work may round its operands to TF32
@@ -198,6 +254,8 @@ int cuda_posts_text(const hn_select *what, const char *type, hn_str *out);
 // t<number> = formula(x, y; a, b) as a statement; x, y, a and b are texts, type is the one computed in.
 void cuda_step_text(hn_str *out, int number, const char *type, const char *formula, const char *x, const char *y, const char *a,
                     const char *b);
+int cuda_posts_spec(const hn_select *what, const char *type, cuda_spec *spec); // the same; generic forms take none
+int cuda_type_code(hn_dtype dtype); // as steps.cu numbers element types
 // Prints a formula's operand-free number so that CUDA C reads the same value.
 void cuda_print_number(hn_str *out, double value);
 

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include "backends/cuda/cuda.h"
 #include "backends/cuda/cuda_int.h"
+#include "config/config.h"
 
 #define MAX_DEVICES 64
 static pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -63,6 +64,30 @@ static void read_caps(cuda_device *d) {
     c->wgmma = c->cc >= 90 && c->cc < 100;
 }
 
+// The setting, else NVRTC, else what the build carries. Where there is neither, it is NVRTC that is asked for.
+static hn_status choose_code(hone_error *err, cuda_device *d) {
+    static const struct {
+        const char *name;
+        cuda_code code;
+    } k_codes[] = {{"nvrtc", CUDA_CODE_OWN}, {"nvrtc-sm80", CUDA_CODE_OWN_SM80}, {"embedded", CUDA_CODE_FORMS}, {"embedded-ptx", CUDA_CODE_PTX}};
+    const char *wish = hn_config_get()->cuda_code;
+    size_t i = 0;
+    while (wish && *wish && i < HN_COUNT_OF(k_codes) && strcmp(k_codes[i].name, wish))
+        i++;
+    if (i == HN_COUNT_OF(k_codes))
+        HN_FAIL(err, HONE_ERR_USAGE, "cuda_code is '%s'; it may be nvrtc, nvrtc-sm80, embedded or embedded-ptx", wish);
+    d->code = k_codes[i].code;
+    if (cuda_is_generic(d)) return HONE_OK;
+    hone_status status = hn_nvrtc_get(err, &d->nvrtc);
+    if (status == HONE_OK && d->code == CUDA_CODE_OWN_SM80 && (!d->nvrtc->nvrtcGetPTX || !d->nvrtc->nvrtcGetPTXSize))
+        HN_FAIL(err, HONE_ERR_UNSUPPORTED, "this NVRTC gives no PTX");
+    if (status != HONE_ERR_UNSUPPORTED || (wish && *wish) || !cuda_embedded_count()) return status;
+    hn_log(HN_LOG_INFO, "no NVRTC: cuda:%d runs the kernels that this build carries", d->index);
+    *err = (hone_error){0};
+    d->code = CUDA_CODE_FORMS;
+    return HONE_OK;
+}
+
 static hn_status start(hone_error *err, cuda_device *d) {
     char name[96] = "";
     int count = 0, major = 0, minor = 0, version = 0;
@@ -75,8 +100,8 @@ static hn_status start(hone_error *err, cuda_device *d) {
     if (d->caps.cc < 80)
         HN_FAIL(err, HONE_ERR_UNSUPPORTED, "cuda:%d (%s) has compute capability %d.%d; 8.0 is the lowest that the kernels are for",
                 d->index, name, d->caps.cc / 10, d->caps.cc % 10);
-    HN_TRY(hn_nvrtc_get(err, &d->nvrtc));
-    d->nvrtc->nvrtcVersion(&major, &minor);
+    HN_TRY(choose_code(err, d));
+    if (!cuda_is_generic(d)) d->nvrtc->nvrtcVersion(&major, &minor);
     d->api->cuDriverGetVersion(&version);
     d->driver = version;
     d->nvrtc_version = major * 1000 + minor;
@@ -90,8 +115,10 @@ static hn_status start(hone_error *err, cuda_device *d) {
     d->fault_device = cuda_address(fault); // one address space on every 64-bit system
     snprintf(d->device, sizeof d->device, "%s (sm_%d, %d SMs)", name, d->caps.cc, d->caps.sm_count);
     snprintf(d->isa, sizeof d->isa, "sm_%d", d->caps.cc);
-    snprintf(d->library, sizeof d->library, "driver CUDA %d.%d, NVRTC %d.%d", version / 1000, version % 1000 / 10, major, minor);
-    return HONE_OK;
+    int at = snprintf(d->library, sizeof d->library, "driver CUDA %d.%d, ", version / 1000, version % 1000 / 10);
+    if (cuda_is_generic(d)) snprintf(d->library + at, sizeof d->library - (size_t)at, "embedded kernels%s", d->code == CUDA_CODE_PTX ? " (PTX)" : "");
+    else snprintf(d->library + at, sizeof d->library - (size_t)at, "NVRTC %d.%d%s", major, minor, d->code == CUDA_CODE_OWN_SM80 ? " (PTX of sm_80)" : "");
+    return cuda_is_generic(d) ? cuda_forms_try(err, d) : HONE_OK;
 }
 
 hn_status cuda_device_open(hone_error *err, int index, cuda_device **out_device) {

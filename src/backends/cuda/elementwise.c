@@ -10,12 +10,27 @@
 #include <math.h>
 
 #define MAX_OPERANDS 16
+#define MAX_STEPS    32 // of one kernel; generic forms take fewer of both (kernels/forms.def)
+#define FORM_OPERANDS 12
+#define FORM_STEPS    24
+#define FORM_RANK     6
 
 typedef struct operand {
     cuda_arg arg;
     hn_dtype dtype;
     int64_t strides[HN_MAX_RANK]; // over the output's logical dims; then over the merged ones
 } operand;
+
+// What a step reads besides operands, by number: the value so far, nothing (0).
+enum { SO_FAR = -1, NOTHING = -2 };
+typedef struct step_row {
+    int code; // a row of ops/scalar.def, then of kernels/steps.def: as the generic form numbers them
+    const char *formula;
+} step_row;
+typedef struct step {
+    int code, x, y;
+    hn_cell a, b;
+} step;
 
 typedef struct program {
     cuda_device *d;
@@ -27,10 +42,40 @@ typedef struct program {
     int count;
     operand operands[MAX_OPERANDS];
     const char *type;     // computed in: "float", "double", "i64", "u64"
+    hn_class class;       // of type
     hn_str body;
     int temps;            // t0 ... are defined
     bool raw;             // the result is a stored value: no conversion
+    int step_count;
+    step steps[MAX_STEPS];
 } program;
+
+// ---- formulas -----------------------------------------------------------------------------------
+enum {
+#define HN_STEP(token, ...) OWN_##token,
+#include "kernels/steps.def"
+};
+static const struct {
+    int op, class;
+    const char *formula;
+} k_scalar_rows[] = {
+#define HN_UNARY(class, token, ...) {HN_OP_##token, HN_CLASS_##class, #__VA_ARGS__},
+#define HN_BINARY(class, token, ...) {HN_OP_##token, HN_CLASS_##class, #__VA_ARGS__},
+#include "ops/scalar.def"
+};
+static step_row own_step(int which) {
+    static const char *const k_formulas[] = {
+#define HN_STEP(token, ...) #__VA_ARGS__,
+#include "kernels/steps.def"
+    };
+    return (step_row){(int)HN_COUNT_OF(k_scalar_rows) + which, k_formulas[which]};
+}
+// formula NULL: the operator has no such form.
+static step_row scalar_step(hn_op op, hn_class class) {
+    for (size_t i = 0; i < HN_COUNT_OF(k_scalar_rows); i++)
+        if (k_scalar_rows[i].op == (int)op && k_scalar_rows[i].class == (int)class) return (step_row){(int)i, k_scalar_rows[i].formula};
+    return (step_row){0, NULL};
+}
 
 void cuda_print_number(hn_str *out, double value) {
     if (isnan(value)) hn_str_append(out, "HN_NAN");
@@ -98,61 +143,61 @@ void cuda_step_text(hn_str *out, int number, const char *type, const char *formu
                   "        const T a = (T)%s, b = (T)%s;\n        t%d = (T)(%s);\n    }\n",
                   type, number, type, !strcmp(type, "i64") ? "u64" : type, x, y, a, b, number, formula);
 }
-static void step(program *p, const char *formula, const char *x, const char *y, const char *a, const char *b) {
-    cuda_step_text(&p->body, p->temps, p->type, formula, x, y, a, b);
+static void print_cell(hn_str *s, hn_class class, hn_cell cell) {
+    if (class == HN_CLASS_F) cuda_print_number(s, cell.f);
+    else if (class == HN_CLASS_U) hn_str_printf(s, "%lluull", (unsigned long long)cell.u);
+    else if (cell.i == INT64_MIN) hn_str_append(s, "(-9223372036854775807ll - 1)");
+    else hn_str_printf(s, "(%lldll)", (long long)cell.i);
+}
+static void print_source(const program *p, hn_str *s, int source) {
+    if (source == SO_FAR) hn_str_printf(s, "t%d", p->temps - 1);
+    else if (source == NOTHING) hn_str_append(s, "0");
+    else hn_str_printf(s, "%s(a%d)", load_fn(p), source);
+}
+static hn_cell real(double value) { return (hn_cell){.f = value}; }
+static const hn_cell k_none;
+
+static void note_step(program *p, int code, int x, int y, hn_cell a, hn_cell b) {
+    if (p->step_count < MAX_STEPS) p->steps[p->step_count] = (step){code, x, y, a, b};
+    p->step_count++;
+}
+
+static void add_step(program *p, step_row row, int x, int y, hn_cell a, hn_cell b) {
+    hn_str texts[4] = {{0}};
+    print_source(p, &texts[0], x);
+    print_source(p, &texts[1], y);
+    print_cell(&texts[2], p->class, a);
+    print_cell(&texts[3], p->class, b);
+    cuda_step_text(&p->body, p->temps, p->type, row.formula, hn_str_get(&texts[0]), hn_str_get(&texts[1]), hn_str_get(&texts[2]), hn_str_get(&texts[3]));
+    for (int i = 0; i < 4; i++) {
+        if (texts[i].failed) p->body.failed = true;
+        hn_str_free(&texts[i]);
+    }
+    note_step(p, row.code, x, y, a, b);
     p->temps++;
 }
 
-
-static const char *operand_text(program *p, int number, char *buf, size_t size) {
-    snprintf(buf, size, "%s(a%d)", load_fn(p), number);
-    return buf;
-}
-static const char *temp_text(const program *p, char *buf, size_t size) {
-    snprintf(buf, size, "t%d", p->temps - 1);
-    return buf;
-}
-static const char *number_text(double value, char *buf, size_t size) {
-    hn_str s = {0};
-    cuda_print_number(&s, value);
-    snprintf(buf, size, "%s", hn_str_get(&s));
-    hn_str_free(&s);
-    return buf;
-}
-static const char *cell_text(hn_class class, hn_cell cell, char *buf, size_t size) {
-    if (class == HN_CLASS_F) return number_text(cell.f, buf, size);
-    if (class == HN_CLASS_U) snprintf(buf, size, "%lluull", (unsigned long long)cell.u);
-    else if (cell.i == INT64_MIN) snprintf(buf, size, "(-9223372036854775807ll - 1)");
-    else snprintf(buf, size, "(%lldll)", (long long)cell.i);
-    return buf;
-}
-
 // ---- the node itself ----------------------------------------------------------------------------
-static hn_status clip_node(hone_error *err, program *p, hn_class class) {
+static hn_status clip_node(hone_error *err, program *p) {
     const hn_node *node = p->what->node;
-    char x[48], bound[2][48];
-    int number, inputs = cpu_base_inputs(node);
-    HN_TRY(add_operand(err, p, 0, -1, &number));
-    operand_text(p, number, x, sizeof x);
-    hn_cell extremes[2] = {hn_dtype_lowest(p->operands[0].dtype), hn_dtype_highest(p->operands[0].dtype)};
+    int source, inputs = cpu_base_inputs(node), computed[2] = {NOTHING, NOTHING};
+    HN_TRY(add_operand(err, p, 0, -1, &source));
+    hn_cell bounds[2] = {hn_dtype_lowest(p->operands[0].dtype), hn_dtype_highest(p->operands[0].dtype)};
     for (int i = 0; i < 2; i++) {
         cpu_value v;
-        if (i + 1 >= inputs || !node->inputs[i + 1]) {
-            cell_text(class, extremes[i], bound[i], sizeof bound[i]);
-            continue;
-        }
+        if (i + 1 >= inputs || !node->inputs[i + 1]) continue;
         if (!cpu_in(node, i + 1, &v) || v.count != 1) return HONE_ERR_UNSUPPORTED;
-        if (v.data) {
-            hn_cell cell;
-            hn_cells_load(v.value->constant, 0, 0, 1, class, &cell);
-            cell_text(class, cell, bound[i], sizeof bound[i]);
-            p->k->base.consumed |= 1ull << (i + 1);
+        if (!v.data) {
+            HN_TRY(add_operand(err, p, i + 1, -1, &computed[i]));
             continue;
         }
-        HN_TRY(add_operand(err, p, i + 1, -1, &number));
-        operand_text(p, number, bound[i], sizeof bound[i]);
+        hn_cells_load(v.value->constant, 0, 0, 1, p->class, &bounds[i]);
+        p->k->base.consumed |= 1ull << (i + 1);
     }
-    step(p, hn_scalar_text(node->op, class), x, "0", bound[0], bound[1]);
+    step_row clip = scalar_step(node->op, p->class);
+    if (computed[0] >= 0) add_step(p, own_step(OWN_LIFT), source, computed[0], k_none, k_none);
+    if (computed[0] < 0 || computed[1] < 0) add_step(p, clip, computed[0] >= 0 ? SO_FAR : source, NOTHING, bounds[0], bounds[1]);
+    if (computed[1] >= 0) add_step(p, own_step(OWN_LIMIT), SO_FAR, computed[1], k_none, k_none);
     return HONE_OK;
 }
 
@@ -168,6 +213,7 @@ static hn_status where_node(hone_error *err, program *p) {
         hn_str_printf(&p->body, "    const %s t0 = a0.bits ? a1 : a2;\n", type);
         p->raw = true;
     }
+    note_step(p, own_step(OWN_CHOOSE).code, 1, 2, k_none, k_none);
     p->temps = 1;
     return HONE_OK;
 }
@@ -180,12 +226,10 @@ static hn_status batch_norm_node(hone_error *err, program *p) {
     HN_TRY(add_operand(err, p, 0, -1, &number));
     for (int i = 1; i < 5; i++)
         HN_TRY(add_operand(err, p, i, 1, &number));
-    const char *load = load_fn(p);
-    char epsilon[48];
-    number_text(hn_node_float(node, "epsilon", 1e-5f), epsilon, sizeof epsilon);
-    hn_str_printf(&p->body, "    %s t0 = (%s(a0) - %s(a3)) / sqrt(%s(a4) + (%s)%s) * %s(a1) + %s(a2);\n", p->type, load, load,
-                  load, p->type, epsilon, load, load);
-    p->temps = 1;
+    add_step(p, scalar_step(HN_OP_SUB, HN_CLASS_F), 0, 3, k_none, k_none);
+    add_step(p, own_step(OWN_DEVIATE), SO_FAR, 4, real(hn_node_float(node, "epsilon", 1e-5f)), k_none);
+    add_step(p, scalar_step(HN_OP_MUL, HN_CLASS_F), SO_FAR, 1, k_none, k_none);
+    add_step(p, scalar_step(HN_OP_ADD, HN_CLASS_F), SO_FAR, 2, k_none, k_none);
     return HONE_OK;
 }
 
@@ -204,42 +248,41 @@ static hn_status quant_node(hone_error *err, program *p, bool quantise) {
     HN_TRY(add_operand(err, p, 1, axis, &number));
     if (zero) HN_TRY(add_operand(err, p, 2, axis, &number));
     if (!hn_dtype_is_int(quantise ? p->dtype : p->operands[0].dtype)) return HONE_ERR_UNSUPPORTED;
-    const char *load = load_fn(p);
-    char none[] = "0", with[32];
-    snprintf(with, sizeof with, "%s(a2)", load);
-    const char *z = zero ? with : none;
-    if (quantise) hn_str_printf(&p->body, "    %s t0 = rint(%s(a0) / %s(a1)) + %s;\n", p->type, load, load, z);
-    else hn_str_printf(&p->body, "    %s t0 = (%s(a0) - %s) * %s(a1);\n", p->type, load, z, load);
-    p->temps = 1;
+    step_row add = scalar_step(HN_OP_ADD, HN_CLASS_F), sub = scalar_step(HN_OP_SUB, HN_CLASS_F), mul = scalar_step(HN_OP_MUL, HN_CLASS_F);
+    if (quantise) {
+        add_step(p, own_step(OWN_SCALE_ROUND), 0, 1, k_none, k_none);
+        if (zero) add_step(p, add, SO_FAR, 2, k_none, k_none);
+    } else {
+        if (zero) add_step(p, sub, 0, 2, k_none, k_none);
+        add_step(p, mul, zero ? SO_FAR : 0, 1, k_none, k_none);
+    }
     return HONE_OK;
 }
 
-static hn_status formula_node(hone_error *err, program *p, hn_class class) {
+// A parameter of the op table, in the class's cells.
+static hn_cell parameter(const program *p, double value) {
+    if (p->class == HN_CLASS_F) return real(value);
+    return (hn_cell){.i = fabs(value) < 9e18 ? (int64_t)value : 0};
+}
+
+static hn_status formula_node(hone_error *err, program *p) {
     const hn_node *node = p->what->node;
-    const char *formula = hn_scalar_text(node->op, class);
-    int inputs = cpu_base_inputs(node), number;
+    step_row row = scalar_step(node->op, p->class);
+    int inputs = cpu_base_inputs(node), first, number;
     // Powers of integers by floating point need the reference's rounding.
-    if (!formula || (class == HN_CLASS_F && hn_dtype_is_int(p->dtype))) return HONE_ERR_UNSUPPORTED;
+    if (!row.formula || (p->class == HN_CLASS_F && hn_dtype_is_int(p->dtype))) return HONE_ERR_UNSUPPORTED;
     double a, b;
-    char x[48], y[48], an[48], bn[48];
     hn_scalar_params(node, &a, &b);
-    number_text(a, an, sizeof an);
-    number_text(b, bn, sizeof bn);
-    bool mean = !strcmp(node->op_type, "Mean");
-    HN_TRY(add_operand(err, p, 0, -1, &number));
-    operand_text(p, number, x, sizeof x);
-    bool binary = hn_scalar_binary(node->op, class) != NULL;
+    bool binary = hn_scalar_binary(node->op, p->class) != NULL;
     if (!binary && inputs > 1) return HONE_ERR_UNSUPPORTED;
-    if (!binary) step(p, formula, x, "0", an, bn);
-    if (binary && inputs == 1) step(p, "x", x, "0", "0", "0"); // Sum and its like of one
+    HN_TRY(add_operand(err, p, 0, -1, &first));
+    if (!binary) add_step(p, row, first, NOTHING, parameter(p, a), parameter(p, b));
+    if (binary && inputs == 1) add_step(p, own_step(OWN_TAKE), first, NOTHING, k_none, k_none); // Sum and its like of one
     for (int i = 1; i < inputs; i++) {
         HN_TRY(add_operand(err, p, i, -1, &number));
-        step(p, formula, i == 1 ? x : temp_text(p, x, sizeof x), operand_text(p, number, y, sizeof y), an, bn);
+        add_step(p, row, i == 1 ? first : SO_FAR, number, parameter(p, a), parameter(p, b));
     }
-    if (mean) {
-        snprintf(an, sizeof an, "%d", inputs);
-        step(p, "x / a", temp_text(p, x, sizeof x), "0", an, "0");
-    }
+    if (!strcmp(node->op_type, "Mean")) add_step(p, own_step(OWN_PART), SO_FAR, NOTHING, real(inputs), k_none);
     return HONE_OK;
 }
 
@@ -248,19 +291,12 @@ static hn_status add_posts(hone_error *err, program *p, int first) {
     const hn_node *node = p->what->node;
     for (int i = first; i < node->post_count; i++) {
         const hn_post *post = &node->post[i];
-        const char *formula = hn_scalar_text(post->op, HN_CLASS_F);
-        if (!formula || post->scale >= 0 || post->zero >= 0 || !hn_op_has(post->op, HN_T_ELEMENTWISE))
+        step_row row = scalar_step(post->op, HN_CLASS_F);
+        int other = NOTHING;
+        if (!row.formula || post->scale >= 0 || post->zero >= 0 || !hn_op_has(post->op, HN_T_ELEMENTWISE))
             return HONE_ERR_UNSUPPORTED;
-        char acc[48], other[48] = "0", a[48], b[48];
-        int number;
-        temp_text(p, acc, sizeof acc);
-        number_text(post->alpha, a, sizeof a);
-        number_text(post->beta, b, sizeof b);
-        if (post->input >= 0) {
-            HN_TRY(add_operand(err, p, post->input, -1, &number));
-            operand_text(p, number, other, sizeof other);
-        }
-        step(p, formula, post->swapped ? other : acc, post->swapped ? acc : other, a, b);
+        if (post->input >= 0) HN_TRY(add_operand(err, p, post->input, -1, &other));
+        add_step(p, row, post->swapped ? other : SO_FAR, post->swapped ? SO_FAR : other, real(post->alpha), real(post->beta));
     }
     return HONE_OK;
 }
@@ -385,11 +421,67 @@ static void print_tail(const program *p, const merged *m, hn_str *s) {
     hn_str_append(s, ");\n        return;\n    }\n");
 }
 
+int cuda_type_code(hn_dtype dtype) {
+    static const hn_dtype k_types[] = {HN_F32, HN_F16, HN_BF16, HN_F64, HN_I8, HN_I16, HN_I32, HN_I64, HN_U8, HN_U16, HN_U32, HN_U64, HN_BOOL};
+    for (size_t i = 0; i < HN_COUNT_OF(k_types); i++)
+        if (k_types[i] == dtype) return (int)i;
+    return -1;
+}
+
+// The program as numbers for the interpreting form.
+static hn_status finish_form(hone_error *err, program *p, const merged *m) {
+    if (p->count > FORM_OPERANDS || p->step_count > FORM_STEPS || m->rank > FORM_RANK || m->wide) return HONE_ERR_UNSUPPORTED;
+    int shift = FORM_RANK - m->rank, vector = m->vector % 4 || m->total % 4 || p->class != HN_CLASS_F || !strcmp(p->type, "double") ? 1 : 4;
+    int64_t dims[FORM_RANK], strides[FORM_OPERANDS * FORM_RANK] = {0}, types[FORM_OPERANDS], codes[4][FORM_STEPS], cells[2][FORM_STEPS];
+    for (int d = 0; d < FORM_RANK; d++)
+        dims[d] = d < shift ? 1 : m->dims[d - shift];
+    for (int o = 0; o < p->count; o++) {
+        types[o] = cuda_type_code(p->operands[o].dtype);
+        for (int d = 0; d < m->rank; d++)
+            strides[o * FORM_RANK + shift + d] = p->operands[o].strides[d];
+    }
+    for (int s = 0; s < p->step_count; s++) {
+        codes[0][s] = p->steps[s].code;
+        codes[1][s] = p->steps[s].x;
+        codes[2][s] = p->steps[s].y;
+        cells[0][s] = p->steps[s].a.i; // the bits
+        cells[1][s] = p->steps[s].b.i;
+    }
+    cuda_spec s;
+    cuda_spec_begin(&s, p->d, "steps");
+    cuda_spec_type(&s, "A", p->type);
+    cuda_spec_int(&s, "CLASS", p->class == HN_CLASS_F ? 0 : p->class == HN_CLASS_I ? 1 : 2);
+    cuda_spec_int(&s, "VEC", vector);
+    cuda_spec_int(&s, "TOTAL", m->total);
+    cuda_spec_int(&s, "RANK", m->rank);
+    cuda_spec_int(&s, "STEPS", p->step_count);
+    cuda_spec_int(&s, "TYPE", cuda_type_code(p->dtype));
+    cuda_spec_ints(&s, "DIMS", FORM_RANK, dims);
+    cuda_spec_ints(&s, "STRIDES", FORM_OPERANDS * FORM_RANK, strides);
+    cuda_spec_ints(&s, "TYPES", p->count, types);
+    cuda_spec_ints(&s, "OP", p->step_count, codes[0]);
+    cuda_spec_ints(&s, "X", p->step_count, codes[1]);
+    cuda_spec_ints(&s, "Y", p->step_count, codes[2]);
+    cuda_spec_ints(&s, "CA", p->step_count, cells[0]);
+    cuda_spec_ints(&s, "CB", p->step_count, cells[1]);
+    cuda_spec_reach(&s, m->total);
+    cuda_launch launch = {0};
+    hone_status status = cuda_spec_kernel(err, &s, "hn_k_steps", &launch);
+    cuda_launch_1d(&launch, m->total / vector, 256);
+    for (int o = 0; o < FORM_OPERANDS; o++)
+        launch.args[launch.arg_count++] = o < p->count ? p->operands[o].arg : cuda_arg_i64(0);
+    launch.args[launch.arg_count++] = cuda_arg_output(0);
+    if (status == HONE_OK) status = cuda_kernel_launch(err, p->k, &launch);
+    cuda_spec_end(&s);
+    return status;
+}
+
 static hn_status finish(hone_error *err, program *p) {
     merged m = {0};
     merge(p, &m);
     if (m.total == 0) return HONE_OK; // nothing to do
     choose_vector(p, &m);
+    if (cuda_is_generic(p->d)) return finish_form(err, p, &m);
     int64_t threads = (m.total + m.vector - 1) / m.vector;
     int block = threads >= (int64_t)p->d->caps.sm_count * 256 ? 256 : 128;
     hn_str s = {0};
@@ -447,20 +539,20 @@ static hn_status build(hone_error *err, program *p) {
     if (quantise || dequantise || !strcmp(op, "BatchNormalization") || !strcmp(op, "Mean")) class = HN_CLASS_F;
     if (!strcmp(op, "Where")) class = hn_dtype_class(p->dtype);
     if (cast) class = hn_dtype_class(node->inputs[0]->type.dtype);
+    p->class = class;
     p->type = class == HN_CLASS_F ? (wide ? "double" : "float") : class == HN_CLASS_I ? "i64" : "u64";
     if (node->post_count && class != HN_CLASS_F) return HONE_ERR_UNSUPPORTED;
     if (!standard) return HONE_ERR_UNSUPPORTED;
     if (quantise || dequantise) HN_TRY(quant_node(err, p, quantise));
     else if (!strcmp(op, "BatchNormalization")) HN_TRY(batch_norm_node(err, p));
     else if (!strcmp(op, "Where")) HN_TRY(where_node(err, p));
-    else if (!strcmp(op, "Clip")) HN_TRY(clip_node(err, p, class));
+    else if (!strcmp(op, "Clip")) HN_TRY(clip_node(err, p));
     else if (cast) {
         int number;
-        char x[48];
         HN_TRY(add_operand(err, p, 0, -1, &number));
-        step(p, "x", operand_text(p, number, x, sizeof x), "0", "0", "0");
+        add_step(p, own_step(OWN_TAKE), number, NOTHING, k_none, k_none);
     } else {
-        HN_TRY(formula_node(err, p, class));
+        HN_TRY(formula_node(err, p));
     }
     return add_posts(err, p, 0);
 }
@@ -496,11 +588,11 @@ hn_status cuda_posts_after(hone_error *err, cuda_kernel *k, const hn_select *wha
     p.count = 1;
     p.operands[0] = (operand){.arg = cuda_arg_output(0), .dtype = dtype};
     cpu_strides(shape, cuda_to_host(layout), p.operands[0].strides);
-    char x[48], y[48];
+    p.class = HN_CLASS_F;
     int number;
-    step(&p, "x", operand_text(&p, 0, x, sizeof x), "0", "0", "0");
+    add_step(&p, own_step(OWN_TAKE), 0, NOTHING, k_none, k_none);
     hone_status status = bias >= 0 ? add_operand(err, &p, bias, 1, &number) : HONE_OK;
-    if (bias >= 0 && status == HONE_OK) step(&p, "x + y", temp_text(&p, x, sizeof x), operand_text(&p, number, y, sizeof y), "0", "0");
+    if (bias >= 0 && status == HONE_OK) add_step(&p, scalar_step(HN_OP_ADD, HN_CLASS_F), SO_FAR, number, k_none, k_none);
     if (status == HONE_OK) status = add_posts(err, &p, first);
     if (status == HONE_OK) status = finish(err, &p);
     hn_str_free(&p.body);
@@ -514,9 +606,10 @@ hn_status cuda_posts(hone_error *err, cuda_kernel *k, const hn_select *what, int
 
 int cuda_posts_text(const hn_select *what, const char *type, hn_str *out) {
     const hn_node *node = what->node;
-    program p = {.what = what, .type = type};
+    program p = {.what = what, .type = type, .class = HN_CLASS_F};
     int done = 0;
-    step(&p, "x", "value", "0", "0", "0");
+    hn_str_printf(&p.body, "    const %s t0 = value;\n", type);
+    p.temps = 1;
     hone_error err = {0};
     hn_node unary = *node; // as far as no other operand is needed
     while (done < node->post_count && node->post[done].input < 0) {
@@ -530,4 +623,8 @@ int cuda_posts_text(const hn_select *what, const char *type, hn_str *out) {
     if (p.body.failed) out->failed = true;
     hn_str_free(&p.body);
     return done;
+}
+
+int cuda_posts_spec(const hn_select *what, const char *type, cuda_spec *spec) {
+    return cuda_is_generic(spec->d) ? 0 : cuda_posts_text(what, type, &spec->text);
 }

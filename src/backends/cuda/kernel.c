@@ -11,11 +11,12 @@ void *cuda_arg_pointer(const cuda_arg *arg, const hn_args *args) {
 }
 
 static hn_status start(hone_error *err, cuda_device *d, const cuda_launch *l, const hn_args *args) {
-    void *values[CUDA_MAX_ARGS], *list[CUDA_MAX_ARGS];
+    void *values[CUDA_MAX_ARGS], *list[CUDA_MAX_ARGS + 1];
     for (int i = 0; i < l->arg_count; i++) {
         values[i] = l->args[i].kind == CUDA_ARG_I64 ? (void *)(uintptr_t)l->args[i].value : cuda_arg_pointer(&l->args[i], args);
         list[i] = &values[i];
     }
+    list[l->arg_count] = (void *)(uintptr_t)l->params;
     return cuda_check(err, d,
                       d->api->cuLaunchKernel(l->function.handle, l->grid[0], l->grid[1], l->grid[2], l->block[0], l->block[1],
                                              l->block[2], l->shared_bytes, d->stream, list, NULL),
@@ -68,6 +69,9 @@ void cuda_kernel_free(cuda_kernel *k) {
     if (k->call_free) k->call_free(k);
     for (size_t i = 0; i < k->constants.count; i++)
         cuda_const_drop(k->device, k->constants.data[i]);
+    for (size_t i = 0; i < k->params.count; i++)
+        hn_free(k->params.data[i]);
+    hn_vec_free(&k->params);
     hn_vec_free(&k->constants);
     hn_vec_free(&k->launches);
     hn_free(k);
@@ -98,7 +102,17 @@ hn_status cuda_kernel_input(hone_error *err, cuda_kernel *k, const hn_node *node
 }
 
 hn_status cuda_kernel_launch(hone_error *err, cuda_kernel *k, const cuda_launch *launch) {
-    if (!hn_vec_push(&k->launches, *launch)) HN_NOMEM(err, "selecting a kernel");
+    cuda_launch own = *launch;
+    if (launch->params) {
+        void *params = hn_malloc(launch->param_bytes);
+        if (!params || !hn_vec_push(&k->params, params)) {
+            hn_free(params);
+            HN_NOMEM(err, "selecting a kernel");
+        }
+        memcpy(params, launch->params, launch->param_bytes);
+        own.params = params;
+    }
+    if (!hn_vec_push(&k->launches, own)) HN_NOMEM(err, "selecting a kernel");
     return HONE_OK;
 }
 

@@ -5,30 +5,14 @@
 //
 // Row-major C = A B is asked for as column-major C' = B' A': cuBLASLt's first operand is our second.
 #include <stdio.h>
-#include "backends/cuda/cuda_int.h"
+#include "backends/cuda/product.h"
 #include "ops/nn_int.h"
 
 #define MAX_ALGOS     12
 #define MAX_WORKSPACE ((size_t)32 << 20)
-#define MAX_CALLS     256
 #define WORKSPACE_ALIGN 256
 #define PAD_LEAST ((int64_t)1 << 18) // outputs from which a copy with even rows pays
 #define CHOOSE_ITSELF (-2) // none of the proposals starts: the library's own choice
-
-typedef struct product {
-    cpu_value a, b, c;
-    bool trans_a, trans_b;
-    int64_t m, n, k, batch;
-    int64_t step_a, step_b, step_c;  // elements between matrices of a batch
-    int calls;                       // with outer batches: several calls
-    int64_t at_a[MAX_CALLS], at_b[MAX_CALLS]; // elements
-    int64_t narrow;                  // k before it was filled up to whole 16 bytes, 0: it was not
-    float alpha;
-    int epilogue;
-    int bias, residual;              // node inputs, -1: none
-    int posts_done;
-    int scale_post;                  // post that became alpha, -1: none
-} product;
 
 typedef struct product_state {
     const hn_cublaslt *lt;
@@ -38,7 +22,7 @@ typedef struct product_state {
     int found, chosen;
     int64_t step_call_c;             // bytes between the outputs of calls
     int calls;
-    int64_t at_a[MAX_CALLS], at_b[MAX_CALLS]; // bytes
+    int64_t at_a[CUDA_MAX_CALLS], at_b[CUDA_MAX_CALLS]; // bytes
     cuda_arg arg_a, arg_b, arg_bias, arg_residual;
     bool has_bias, has_residual, wide;
     size_t workspace_at;             // the library's part begins there
@@ -135,7 +119,7 @@ static bool product_shape(product *p) {
     int64_t calls = 1;
     for (int i = 0; i < outer; i++)
         calls *= dims[i];
-    if (calls > MAX_CALLS || batch > INT32_MAX) return false;
+    if (calls > CUDA_MAX_CALLS || batch > INT32_MAX) return false;
     p->batch = batch;
     p->step_a = sa[rank - 1];
     p->step_b = sb[rank - 1];
@@ -161,7 +145,7 @@ static bool is_row_vector(const hn_node *node, int input, const product *p) {
     return v.shape.rank >= 1 && v.shape.dims[v.shape.rank - 1] == p->n;
 }
 
-static void take_posts(const hn_node *node, product *p) {
+void cuda_product_posts(const hn_node *node, bool library, product *p) {
     int at = 0;
     bool half = cuda_is_float16(p->c.dtype);
     cpu_value factor; // a scale right behind the product is its alpha
@@ -186,7 +170,7 @@ static void take_posts(const hn_node *node, product *p) {
     int activation = 0;
     // Its Relu makes 0 of NaN with some algorithms; ours, behind, does not.
     // The library has the tanh form only; the two differ by less than a rounding of 16-bit floats.
-    if (at < node->post_count && node->post[at].op == hn_op_find("", "Gelu") && (node->post[at].alpha != 0 || half))
+    if (library && at < node->post_count && node->post[at].op == hn_op_find("", "Gelu") && (node->post[at].alpha != 0 || half))
         activation = HN_LT_EPILOGUE_GELU;
     if (activation) {
         p->epilogue = p->epilogue == HN_LT_EPILOGUE_DEFAULT ? activation : p->epilogue | activation;
@@ -354,21 +338,22 @@ static hn_status pad(hone_error *err, cuda_kernel *k, const hn_node *node, produ
     HN_TRY(cuda_kernel_hold(err, k, weights));
     k->base.consumed |= 2;
     s->arg_b = cuda_arg_memory(weights->memory);
-    hn_str text = {0};
-    hn_str_append(&text, cuda_text("prelude"));
-    hn_str_printf(&text, "typedef %s T;\n#define ROWS %lldll\n#define COUNT %lld\n#define WIDE %lld\n", cuda_ctype(p->c.dtype),
-                  (long long)p->m, (long long)p->narrow, (long long)p->k);
-    hn_str_append(&text, cuda_text("pad_rows"));
+    cuda_spec text;
+    cuda_spec_begin(&text, k->device, "pad_rows");
+    cuda_spec_type(&text, "T", "u16"); // the bits of either type
+    cuda_spec_int(&text, "ROWS", p->m);
+    cuda_spec_int(&text, "COUNT", p->narrow);
+    cuda_spec_int(&text, "WIDE", p->k);
+    cuda_spec_reach(&text, p->m * p->k);
     cuda_launch launch = {0};
-    hone_status status = text.failed ? HN_SET(err, HONE_ERR_NOMEM, "out of memory (writing a kernel)")
-                                     : cuda_function_get(err, k->device, hn_str_get(&text), "hn_k_pad_rows", true, &launch.function);
-    hn_str_free(&text);
-    if (status != HONE_OK) return status;
-    HN_TRY(cuda_kernel_input(err, k, node, 0, &launch.args[0]));
+    hone_status status = cuda_spec_kernel(err, &text, "hn_k_pad_rows", &launch);
+    if (status == HONE_OK) status = cuda_kernel_input(err, k, node, 0, &launch.args[0]);
     launch.args[1] = cuda_arg_workspace(0);
     launch.arg_count = 2;
     cuda_launch_1d(&launch, p->m * (p->k / 8), 256);
-    HN_TRY(cuda_kernel_launch(err, k, &launch));
+    if (status == HONE_OK) status = cuda_kernel_launch(err, k, &launch);
+    cuda_spec_end(&text);
+    HN_TRY(status);
     k->before = 1;
     s->arg_a = cuda_arg_workspace(0);
     s->workspace_at = (size_t)(p->m * p->k) * item;
@@ -425,33 +410,37 @@ static hn_status product_build(hone_error *err, cuda_kernel *k, const hn_select 
     return cuda_posts(err, k, what, p->posts_done, &p->c.shape, p->c.dtype, CUDA_PLAIN);
 }
 
-hone_status cuda_matmul_select(hone_error *err, cuda_device *d, const hn_select *what, hn_kernel **out_kernel) {
+bool cuda_product_read(const hn_select *what, product *p) {
     const hn_node *node = what->node;
     bool gemm = !strcmp(node->op_type, "Gemm");
-    product *p = hn_calloc(1, sizeof *p);
-    if (!p) HN_NOMEM(err, "selecting a kernel");
     p->alpha = gemm ? hn_node_float(node, "alpha", 1) : 1;
     p->trans_a = gemm && hn_node_int(node, "transA", 0);
     p->trans_b = gemm && hn_node_int(node, "transB", 0);
     p->bias = p->residual = p->scale_post = -1;
-    // A transpose of the last two dims may have come as the other layout: the same matrices, turned.
-    bool turned = !gemm && cuda_hint(what, 1) == CUDA_LAST && !node->inputs[1]->constant && node->inputs[1]->type.rank == 3;
-    bool good = cpu_in(node, 0, &p->a) && cpu_in(node, 1, &p->b) && cpu_out(node, 0, &p->c) && p->a.dtype == p->c.dtype &&
-                p->b.dtype == p->c.dtype &&
-                (p->c.dtype == HN_F32 || p->c.dtype == HN_F64 || cuda_is_float16(p->c.dtype)) && p->c.count && product_shape(p);
-    if (good && gemm && cpu_base_inputs(node) > 2 && node->inputs[2]) {
+    // A transpose of the last two dims may have come as the other layout.
+    p->turned = !gemm && cuda_hint(what, 1) == CUDA_LAST && !node->inputs[1]->constant && node->inputs[1]->type.rank == 3;
+    if (!cpu_in(node, 0, &p->a) || !cpu_in(node, 1, &p->b) || !cpu_out(node, 0, &p->c) || p->a.dtype != p->c.dtype || p->b.dtype != p->c.dtype ||
+        (p->c.dtype != HN_F32 && p->c.dtype != HN_F64 && !cuda_is_float16(p->c.dtype)) || !p->c.count || !product_shape(p))
+        return false;
+    if (gemm && cpu_base_inputs(node) > 2 && node->inputs[2]) {
         cpu_value c;
-        good = hn_node_float(node, "beta", 1) == 1 && cpu_in(node, 2, &c) && c.dtype == p->c.dtype && p->c.dtype != HN_F64;
-        if (good && is_row_vector(node, 2, p)) p->bias = 2;
-        else if (good && hn_shape_equal(&c.shape, &p->c.shape)) p->residual = 2;
-        else good = false;
+        if (hn_node_float(node, "beta", 1) != 1 || !cpu_in(node, 2, &c) || c.dtype != p->c.dtype || p->c.dtype == HN_F64) return false;
+        if (is_row_vector(node, 2, p)) p->bias = 2;
+        else if (hn_shape_equal(&c.shape, &p->c.shape)) p->residual = 2;
+        else return false;
     }
-    if (turned) p->trans_b = true; // steps between matrices stay
-    hone_status status = good ? cuda_lt(err, d) : HONE_ERR_UNSUPPORTED;
-    if (status == HONE_OK) take_posts(node, p);
-    cuda_kernel *k = status == HONE_OK ? cuda_kernel_new(d, node) : NULL;
+    if (p->turned) p->trans_b = true; // steps between matrices stay
+    return true;
+}
+
+hone_status cuda_matmul_select(hone_error *err, cuda_device *d, const hn_select *what, hn_kernel **out_kernel) {
+    product *p = hn_calloc(1, sizeof *p);
+    if (!p) HN_NOMEM(err, "selecting a kernel");
+    hone_status status = cuda_product_read(what, p) ? cuda_lt(err, d) : HONE_ERR_UNSUPPORTED;
+    if (status == HONE_OK) cuda_product_posts(what->node, true, p);
+    cuda_kernel *k = status == HONE_OK ? cuda_kernel_new(d, what->node) : NULL;
     if (status == HONE_OK && !k) status = HN_SET(err, HONE_ERR_NOMEM, "out of memory (selecting a kernel)");
-    if (status == HONE_OK && turned) k->base.in_layout[1] = CUDA_LAST;
+    if (status == HONE_OK && p->turned) k->base.in_layout[1] = CUDA_LAST;
     if (status == HONE_OK) status = product_build(err, k, what, p);
     hn_free(p);
     return cuda_kernel_done(status, k, out_kernel);

@@ -42,7 +42,9 @@ static hn_status compile(hone_error *err, cuda_device *d, const char *source, bo
     const hn_nvrtc *n = d->nvrtc;
     hn_nvrtc_program program;
     char arch[32], line[300] = "";
-    snprintf(arch, sizeof arch, "-arch=sm_%d", d->caps.cc);
+    bool ptx = d->code == CUDA_CODE_OWN_SM80;
+    if (ptx) snprintf(arch, sizeof arch, "-arch=compute_80");
+    else snprintf(arch, sizeof arch, "-arch=sm_%d", d->caps.cc);
     const char *options[] = {arch, "-std=c++17", "-default-device", exact ? k_exact : k_fused};
     if (n->nvrtcCreateProgram(&program, source, "hone.cu", 0, NULL, NULL) != 0)
         HN_FAIL(err, HONE_ERR_INTERNAL, "NVRTC takes no program");
@@ -54,15 +56,21 @@ static hn_status compile(hone_error *err, cuda_device *d, const char *source, bo
         if (log && n->nvrtcGetProgramLog(program, log) == 0) first_error(log, line, sizeof line);
         hn_free(log);
     }
-    if (result == 0 && n->nvrtcGetCUBINSize(program, &bytes) == 0 && bytes) {
+    if (result == 0 && (ptx ? n->nvrtcGetPTXSize(program, &bytes) : n->nvrtcGetCUBINSize(program, &bytes)) == 0 && bytes) {
         image = hn_malloc(bytes);
-        if (image) n->nvrtcGetCUBIN(program, image);
+        if (image) ptx ? n->nvrtcGetPTX(program, image) : n->nvrtcGetCUBIN(program, image);
     }
     n->nvrtcDestroyProgram(&program);
     if (!image) HN_FAIL(err, HONE_ERR_INTERNAL, "a kernel does not compile for sm_%d: %s", d->caps.cc, line[0] ? line : "no reason given");
     *out_image = image;
     *out_bytes = bytes;
     return HONE_OK;
+}
+
+void cuda_function_read(cuda_device *d, cuda_function *function) {
+    d->api->cuFuncGetAttribute(&function->registers, HN_CU_FUNC_REGISTERS, function->handle);
+    d->api->cuFuncGetAttribute(&function->spill_bytes, HN_CU_FUNC_LOCAL_BYTES, function->handle);
+    d->api->cuFuncGetAttribute(&function->shared_bytes, HN_CU_FUNC_SHARED_BYTES, function->handle);
 }
 
 static hn_status find(hone_error *err, cuda_device *d, cuda_module *m, const char *entry, cuda_function *out_function) {
@@ -75,9 +83,7 @@ static hn_status find(hone_error *err, cuda_device *d, cuda_module *m, const cha
     HN_TRY(cuda_current(err, d));
     CUDA_TRY(err, d, d->api->cuModuleGetFunction(&f, m->handle, entry), "finding a kernel");
     cuda_function found = {.handle = f};
-    d->api->cuFuncGetAttribute(&found.registers, HN_CU_FUNC_REGISTERS, f);
-    d->api->cuFuncGetAttribute(&found.spill_bytes, HN_CU_FUNC_LOCAL_BYTES, f);
-    d->api->cuFuncGetAttribute(&found.shared_bytes, HN_CU_FUNC_SHARED_BYTES, f);
+    cuda_function_read(d, &found);
     HN_ASSERT(m->function_count < MAX_ENTRIES);
     snprintf(m->functions[m->function_count].entry, sizeof m->functions[0].entry, "%s", entry);
     m->functions[m->function_count++].function = found;
@@ -93,6 +99,7 @@ static void module_free(cuda_device *d, cuda_module *m) {
 
 // From the store; false where it has none, or what the driver does not take.
 static bool load_kept(cuda_device *d, const char *source, bool exact, hn_cu_module *out_handle) {
+    if (d->code != CUDA_CODE_OWN) return false;
     hn_blob *blob = cuda_kept_code(d, source, exact ? k_exact : k_fused);
     bool good = blob && hn_blob_bytes(blob) >= 16 && memcmp(hn_blob_data(blob), "\177ELF", 4) == 0 &&
                 cuda_current(NULL, d) == HONE_OK && d->api->cuModuleLoadData(out_handle, hn_blob_data(blob)) == HN_CU_OK;
@@ -110,7 +117,7 @@ static hn_status compile_and_load(hone_error *err, cuda_device *d, cuda_module *
     if (status != HONE_OK) return status;
     status = cuda_current(err, d);
     if (status == HONE_OK) status = cuda_check(err, d, d->api->cuModuleLoadData(&m->handle, image), "loading a kernel");
-    if (status == HONE_OK) cuda_keep_code(d, m->source, m->exact ? k_exact : k_fused, image, bytes);
+    if (status == HONE_OK && d->code == CUDA_CODE_OWN) cuda_keep_code(d, m->source, m->exact ? k_exact : k_fused, image, bytes);
     else hn_free(image);
     return status;
 }
@@ -135,6 +142,7 @@ static hn_status make(hone_error *err, cuda_device *d, const char *source, uint6
 
 hn_status cuda_function_get(hone_error *err, cuda_device *d, const char *source, const char *entry, bool exact,
                             cuda_function *out_function) {
+    if (cuda_is_generic(d)) return HONE_ERR_UNSUPPORTED; // no compiler, or none that is to be used
     uint64_t hash = hash_text(source);
     hone_status status = HONE_OK;
     pthread_mutex_lock(&d->lock);
@@ -159,4 +167,5 @@ void cuda_modules_free(cuda_device *d) {
         module_free(d, m);
     }
     d->modules = NULL;
+    cuda_forms_free(d);
 }

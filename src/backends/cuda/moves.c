@@ -39,15 +39,26 @@ static void widen(const cpu_move *m, box *b) {
     b->unit = unit;
 }
 
-// Statements that take unit number i apart; skip: dims that the kernel walks itself.
-static void print_place(hn_str *s, const box *b, int skip_a, int skip_b) {
-    hn_str_append(s, "#define PLACE");
-    for (int d = b->rank - 1; d >= 0; d--) {
+// Unit number i taken apart; skip: dims that the kernel walks itself. Generic forms do it by lists.
+static void print_place(cuda_spec *s, const box *b, int skip_a, int skip_b) {
+    int64_t dims[HN_MAX_RANK], in[HN_MAX_RANK], out[HN_MAX_RANK];
+    int rank = 0;
+    hn_str_append(&s->text, "#define PLACE");
+    for (int d = 0; d < b->rank; d++) {
         if (d == skip_a || d == skip_b) continue;
-        hn_str_printf(s, " { const INDEX c = i %% %lldull; i /= %lldull; in += c * %lldull; out += c * %lldull; }", (long long)b->dims[d],
-                      (long long)b->dims[d], (long long)b->in[d], (long long)b->out[d]);
+        dims[rank] = b->dims[d];
+        in[rank] = b->in[d];
+        out[rank++] = b->out[d];
     }
-    hn_str_append(s, "\n");
+    for (int d = rank - 1; d >= 0; d--)
+        hn_str_printf(&s->text, " { const INDEX c = i %% %lldull; i /= %lldull; in += c * %lldull; out += c * %lldull; }", (long long)dims[d],
+                      (long long)dims[d], (long long)in[d], (long long)out[d]);
+    hn_str_append(&s->text, "\n");
+    if (!cuda_is_generic(s->d)) return;
+    cuda_spec_int(s, "RANK", rank);
+    cuda_spec_ints(s, "DIMS", rank, dims);
+    cuda_spec_ints(s, "IN", rank, in);
+    cuda_spec_ints(s, "OUT", rank, out);
 }
 
 static hn_status add_move(hone_error *err, cuda_kernel *k, const cpu_move *m, cuda_arg from, cuda_arg to) {
@@ -66,51 +77,57 @@ static hn_status add_move(hone_error *err, cuda_kernel *k, const cpu_move *m, cu
     for (int i = 0; i < last && b.in[last] != 1 && b.out[last] == 1; i++)
         if (b.in[i] == 1 && b.dims[i] >= 8) turned = i;
     bool tiled = turned >= 0 && b.dims[last] >= 8 && !backwards;
-    hn_str s = {0};
-    hn_str_append(&s, cuda_text("prelude"));
-    hn_str_printf(&s, "#define U %s\n#define COUNT %lldull\n#define TILED %d\ntypedef %s INDEX;\n", unit_type(b.unit), (long long)total, tiled,
-                  backwards ? "i64" : reach >= ((int64_t)1 << 31) - 65536 || total >= ((int64_t)1 << 31) - 65536 ? "u64" : "u32");
-    if (tiled)
-        hn_str_printf(&s, "#define DIM_A %lldu\n#define DIM_B %lldu\n#define IN_B %lldull\n#define OUT_A %lldull\n", (long long)b.dims[turned],
-                      (long long)b.dims[last], (long long)b.in[last], (long long)b.out[turned]);
+    cuda_spec s;
+    cuda_spec_begin(&s, k->device, "move");
+    if (!cuda_is_generic(k->device))
+        hn_str_printf(&s.text, "typedef %s INDEX;\n",
+                      backwards ? "i64" : reach >= ((int64_t)1 << 31) - 65536 || total >= ((int64_t)1 << 31) - 65536 ? "u64" : "u32");
+    cuda_spec_type(&s, "U", unit_type(b.unit));
+    cuda_spec_int(&s, "TILED", tiled);
+    cuda_spec_int(&s, "COUNT", total);
+    cuda_spec_reach(&s, hn_max_i64(reach, total));
+    if (tiled) {
+        cuda_spec_int(&s, "DIM_A", b.dims[turned]);
+        cuda_spec_int(&s, "DIM_B", b.dims[last]);
+        cuda_spec_int(&s, "IN_B", b.in[last]);
+        cuda_spec_int(&s, "OUT_A", b.out[turned]);
+    }
     print_place(&s, &b, tiled ? turned : -1, tiled ? last : -1);
-    hn_str_append(&s, cuda_text("move"));
     cuda_launch launch = {0};
-    hone_status status = s.failed ? HN_SET(err, HONE_ERR_NOMEM, "out of memory (writing a kernel)")
-                                  : cuda_function_get(err, k->device, hn_str_get(&s), "hn_k_move", true, &launch.function);
-    hn_str_free(&s);
-    if (status != HONE_OK) return status;
+    hone_status status = cuda_spec_kernel(err, &s, "hn_k_move", &launch);
     int64_t blocks = (total + 255) / 256;
     if (tiled) {
         int64_t ta = (b.dims[turned] + 31) / 32, tb = (b.dims[last] + 31) / 32;
         blocks = total / (b.dims[turned] * b.dims[last]) * ta * tb;
     }
-    if (blocks > INT32_MAX) return HONE_ERR_UNSUPPORTED;
+    if (status == HONE_OK && blocks > INT32_MAX) status = HONE_ERR_UNSUPPORTED;
     cuda_launch_1d(&launch, blocks * 256, 256);
     from.offset += b.in_offset;
     to.offset += b.out_offset;
     launch.args[0] = from;
     launch.args[1] = to;
     launch.arg_count = 2;
-    return cuda_kernel_launch(err, k, &launch);
+    if (status == HONE_OK) status = cuda_kernel_launch(err, k, &launch);
+    cuda_spec_end(&s);
+    return status;
 }
 
 static hn_status add_fill(hone_error *err, cuda_kernel *k, const cpu_moves *m) {
     if (!m->fill_count) return HONE_OK;
-    hn_str s = {0};
-    hn_str_append(&s, cuda_text("prelude"));
-    hn_str_printf(&s, "#define U %s\n#define COUNT %lldll\n", unit_type((int)m->fill_bytes), (long long)m->fill_count);
-    hn_str_append(&s, cuda_text("fill"));
+    cuda_spec s;
+    cuda_spec_begin(&s, k->device, "fill");
+    cuda_spec_type(&s, "U", unit_type((int)m->fill_bytes));
+    cuda_spec_int(&s, "COUNT", m->fill_count);
+    cuda_spec_reach(&s, m->fill_count);
     cuda_launch launch = {0};
-    hone_status status = s.failed ? HN_SET(err, HONE_ERR_NOMEM, "out of memory (writing a kernel)")
-                                  : cuda_function_get(err, k->device, hn_str_get(&s), "hn_k_fill", true, &launch.function);
-    hn_str_free(&s);
-    if (status != HONE_OK) return status;
+    hone_status status = cuda_spec_kernel(err, &s, "hn_k_fill", &launch);
     cuda_launch_1d(&launch, m->fill_count, 256);
     launch.args[0] = cuda_arg_output(m->fill_output);
     launch.args[1] = cuda_arg_i64((int64_t)m->fill_bits);
     launch.arg_count = 2;
-    return cuda_kernel_launch(err, k, &launch);
+    if (status == HONE_OK) status = cuda_kernel_launch(err, k, &launch);
+    cuda_spec_end(&s);
+    return status;
 }
 
 // ---- ops ----------------------------------------------------------------------------------------
@@ -217,16 +234,17 @@ hone_status cuda_gather_select(hone_error *err, cuda_device *d, const hn_select 
     if ((total + 255) / 256 > INT32_MAX) return HONE_ERR_UNSUPPORTED;
     cuda_kernel *k = cuda_kernel_new(d, node);
     if (!k) HN_NOMEM(err, "selecting a kernel");
-    hn_str s = {0};
-    hn_str_append(&s, cuda_text("prelude"));
-    hn_str_printf(&s, "#define U %s\n#define I %s\n#define OUTER %lldll\n#define AXIS %lldll\n#define INNER %lldll\n#define INDICES %lldll\n",
-                  unit_type(unit), cuda_ctype(index.dtype), (long long)outer, (long long)x.shape.dims[axis], (long long)(inner / unit),
-                  (long long)index.count);
-    hn_str_append(&s, cuda_text("gather"));
+    cuda_spec s;
+    cuda_spec_begin(&s, d, "gather");
+    cuda_spec_type(&s, "U", unit_type(unit));
+    cuda_spec_type(&s, "I", cuda_ctype(index.dtype));
+    cuda_spec_int(&s, "OUTER", outer);
+    cuda_spec_int(&s, "AXIS", x.shape.dims[axis]);
+    cuda_spec_int(&s, "INNER", inner / unit);
+    cuda_spec_int(&s, "INDICES", index.count);
+    cuda_spec_reach(&s, total);
     cuda_launch launch = {0};
-    hone_status status = s.failed ? HN_SET(err, HONE_ERR_NOMEM, "out of memory (writing a kernel)")
-                                  : cuda_function_get(err, d, hn_str_get(&s), "hn_k_gather", true, &launch.function);
-    hn_str_free(&s);
+    hone_status status = cuda_spec_kernel(err, &s, "hn_k_gather", &launch);
     if (status == HONE_OK) status = cuda_kernel_input(err, k, node, 0, &launch.args[0]);
     if (status == HONE_OK) status = cuda_kernel_input(err, k, node, 1, &launch.args[1]);
     launch.args[2] = cuda_arg_output(0);
@@ -234,6 +252,7 @@ hone_status cuda_gather_select(hone_error *err, cuda_device *d, const hn_select 
     launch.arg_count = 4;
     cuda_launch_1d(&launch, total, 256);
     if (status == HONE_OK) status = cuda_kernel_launch(err, k, &launch);
+    cuda_spec_end(&s);
     return cuda_kernel_done(status, k, out_kernel);
 }
 
@@ -282,16 +301,17 @@ hone_status cuda_embeddings_select(hone_error *err, cuda_device *d, const hn_sel
     if (unit < bits / 8) unit = bits / 8;
     cuda_kernel *k = cuda_kernel_new(d, node);
     if (!k) HN_NOMEM(err, "selecting a kernel");
-    hn_str s = {0};
-    hn_str_append(&s, cuda_text("prelude"));
-    hn_str_printf(&s, "#define U %s\n#define I %s\n#define BATCH %lldll\n#define COLUMNS %lldll\n#define PARTS %lld\n#define INNER %lld\n",
-                  unit_type(unit), cuda_ctype(indices.dtype), (long long)y.shape.dims[0], (long long)indices.shape.dims[1], (long long)count,
-                  (long long)(row / unit));
-    hn_str_append(&s, cuda_text("embeddings"));
+    cuda_spec s;
+    cuda_spec_begin(&s, d, "embeddings");
+    cuda_spec_type(&s, "U", unit_type(unit));
+    cuda_spec_type(&s, "I", cuda_ctype(indices.dtype));
+    cuda_spec_int(&s, "BATCH", y.shape.dims[0]);
+    cuda_spec_int(&s, "COLUMNS", indices.shape.dims[1]);
+    cuda_spec_int(&s, "PARTS", count);
+    cuda_spec_int(&s, "INNER", row / unit);
+    cuda_spec_reach(&s, y.shape.dims[0] * count * (row / unit));
     cuda_launch launch = {0};
-    hone_status status = s.failed ? HN_SET(err, HONE_ERR_NOMEM, "out of memory (writing a kernel)")
-                                  : cuda_function_get(err, d, hn_str_get(&s), "hn_k_embeddings", true, &launch.function);
-    hn_str_free(&s);
+    hone_status status = cuda_spec_kernel(err, &s, "hn_k_embeddings", &launch);
     if (status == HONE_OK) status = cuda_kernel_input(err, k, node, 0, &launch.args[0]);
     if (status == HONE_OK) status = embedding_tables(err, k, node, columns, &launch);
     launch.args[3] = cuda_arg_output(0);
@@ -301,5 +321,6 @@ hone_status cuda_embeddings_select(hone_error *err, cuda_device *d, const hn_sel
     if (status == HONE_OK && total / 256 >= INT32_MAX) status = HONE_ERR_UNSUPPORTED;
     cuda_launch_1d(&launch, total, 256);
     if (status == HONE_OK) status = cuda_kernel_launch(err, k, &launch);
+    cuda_spec_end(&s);
     return cuda_kernel_done(status, k, out_kernel);
 }

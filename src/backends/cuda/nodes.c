@@ -31,6 +31,11 @@ int cuda_vector(int64_t n, size_t element_bytes, int bytes) {
     return v < 1 ? 1 : v;
 }
 
+int cuda_form_vector(const cuda_device *d, int64_t n, size_t element_bytes, int bytes) {
+    int v = cuda_vector(n, element_bytes, bytes);
+    return !cuda_is_generic(d) ? v : n % 4 ? 1 : 4;
+}
+
 hn_layout cuda_hint(const hn_select *what, int index) { return cuda_to_device(what->in_layout[index]); }
 
 bool cuda_band(const hn_shape *shape, hn_layout device_layout, const bool *reduced, int64_t band[3]) {

@@ -4,20 +4,12 @@
 #include "backends/cuda/cuda_int.h"
 #include "ops/common.h"
 
-
-// Element types, the type computed in, and the text both share.
-static void begin(hn_str *s, hn_dtype in, hn_dtype out) {
-    bool wide = in == HN_F64;
-    hn_str_append(s, cuda_text("prelude"));
-    hn_str_printf(s, "typedef %s T;\ntypedef %s D;\ntypedef %s A;\n#define A_IS_DOUBLE %d\n#define load_param(x) %s(x)\n",
-                  cuda_ctype(in), cuda_ctype(out), wide ? "double" : "float", wide, wide ? "to_f64" : "to_f32");
-}
-
-static void define(hn_str *s, const char *name, int64_t value) { hn_str_printf(s, "#define %s %lld\n", name, (long long)value); }
-
-static hn_status compiled(hone_error *err, cuda_device *d, hn_str *s, const char *entry, bool exact, cuda_launch *launch) {
-    if (s->failed) HN_NOMEM(err, "writing a kernel");
-    return cuda_function_get(err, d, hn_str_get(s), entry, exact, &launch->function);
+// Element types and the type computed in.
+static void begin(cuda_spec *s, cuda_device *d, const char *form, hn_dtype in, hn_dtype out) {
+    cuda_spec_begin(s, d, form);
+    cuda_spec_type(s, "T", cuda_ctype(in));
+    cuda_spec_type(s, "D", cuda_ctype(out));
+    cuda_spec_type(s, "A", in == HN_F64 ? "double" : "float");
 }
 
 // How threads share rows: a warp a row for short ones, else a block a row.
@@ -26,11 +18,12 @@ typedef struct row_shape {
     bool registers;
 } row_shape;
 
-static row_shape shape_rows(int64_t count, size_t in_bytes, size_t out_bytes) {
+static row_shape shape_rows(const cuda_device *d, int64_t count, size_t in_bytes, size_t out_bytes) {
     row_shape r;
     size_t widest = in_bytes > out_bytes ? in_bytes : out_bytes;
-    r.vector = cuda_vector(count, widest, 16);
+    r.vector = cuda_form_vector(d, count, widest, 16);
     int64_t vectors = count / r.vector;
+    if (cuda_is_generic(d)) return (row_shape){vectors <= 32 * 8 ? 32 : 256, 256, r.vector, false};
     if (vectors <= 32 * 8) {
         r.group = 32;
         r.threads = 128;
@@ -44,14 +37,14 @@ static row_shape shape_rows(int64_t count, size_t in_bytes, size_t out_bytes) {
     return r;
 }
 
-static void print_rows(hn_str *s, const row_shape *r, int64_t outer, int64_t count) {
-    define(s, "GROUP", r->group);
-    define(s, "THREADS", r->threads);
-    define(s, "VEC", r->vector);
-    define(s, "REGISTERS", r->registers);
-    hn_str_printf(s, "#define OUTER %lldll\n", (long long)outer);
-    define(s, "COUNT", count);
-    hn_str_append(s, cuda_text("rows"));
+static void print_rows(cuda_spec *s, const row_shape *r, int64_t outer, int64_t count) {
+    cuda_spec_int(s, "GROUP", r->group);
+    cuda_spec_int(s, "THREADS", r->threads);
+    cuda_spec_int(s, "VEC", r->vector);
+    cuda_spec_int(s, "REGISTERS", r->registers);
+    cuda_spec_int(s, "OUTER", outer);
+    cuda_spec_int(s, "COUNT", count);
+    cuda_spec_reach(s, outer * count);
 }
 
 static bool row_float(hn_dtype dtype) { return hn_dtype_is_float(dtype) && cuda_ctype(dtype); }
@@ -77,18 +70,19 @@ hone_status cuda_softmax_select(hone_error *err, cuda_device *d, const hn_select
     hone_status status = cuda_kernel_input(err, k, node, 0, &launch.args[0]);
     launch.args[1] = cuda_arg_output(0);
     launch.arg_count = 2;
-    hn_str s = {0};
-    begin(&s, x.dtype, y.dtype);
-    define(&s, "LOGARITHM", !strcmp(node->op_type, "LogSoftmax"));
-    row_shape r = shape_rows(band[1], hn_dtype_bytes(x.dtype), hn_dtype_bytes(y.dtype));
-    if (band[2] > 1) r = (row_shape){32, 128, 1, false};
+    bool columns = band[2] > 1;
+    cuda_spec s;
+    begin(&s, d, columns ? "softmax_columns" : "softmax", x.dtype, y.dtype);
+    cuda_spec_int(&s, "LOGARITHM", !strcmp(node->op_type, "LogSoftmax"));
+    row_shape r = shape_rows(d, band[1], hn_dtype_bytes(x.dtype), hn_dtype_bytes(y.dtype));
+    if (columns) r = (row_shape){32, cuda_is_generic(d) ? 256 : 128, 1, false};
     print_rows(&s, &r, band[0], band[1]);
-    hn_str_printf(&s, "#define INNER %lldll\n", (long long)band[2]);
-    hn_str_append(&s, cuda_text(band[2] > 1 ? "softmax_columns" : "softmax"));
-    if (status == HONE_OK) status = compiled(err, d, &s, band[2] > 1 ? "hn_k_softmax_columns" : "hn_k_softmax", false, &launch);
-    hn_str_free(&s);
+    cuda_spec_int(&s, "INNER", band[2]);
+    cuda_spec_reach(&s, x.count);
+    if (status == HONE_OK) status = cuda_spec_kernel(err, &s, columns ? "hn_k_softmax_columns" : "hn_k_softmax", &launch);
     cuda_launch_1d(&launch, band[2] > 1 ? band[0] * band[2] : band[0] * r.group, r.threads);
     if (status == HONE_OK) status = cuda_kernel_launch(err, k, &launch);
+    cuda_spec_end(&s);
     if (status == HONE_OK) status = cuda_posts(err, k, what, 0, &y.shape, y.dtype, layout);
     return cuda_kernel_done(status, k, out_kernel);
 }
@@ -98,7 +92,7 @@ typedef struct norm {
     cpu_value x, y, scale, bias;
     bool has_scale, has_bias, rms, scale_is_row;
     int64_t outer, count;
-    char at[96];          // index of scale and bias from row and i
+    int64_t at[3];        // index of scale and bias: row % at[0] * at[1] + i / at[2]
     bool stats;
 } norm;
 
@@ -121,24 +115,24 @@ static hn_status norm_rows(hone_error *err, cuda_device *d, const hn_select *wha
         stat = node->outputs[i]->type.dtype;
     }
     launch.arg_count = 6;
-    hn_str s = {0};
-    begin(&s, n->x.dtype, n->y.dtype);
-    define(&s, "RMS", n->rms);
-    define(&s, "HAS_SCALE", n->has_scale);
-    define(&s, "HAS_BIAS", n->has_bias);
-    define(&s, "SCALE_IS_ROW", n->scale_is_row);
-    define(&s, "STATS", n->stats);
-    hn_str_append(&s, "#define EPSILON ");
-    cuda_print_number(&s, hn_node_float(node, "epsilon", 1e-5f));
-    hn_str_printf(&s, "\n#define AT(row, i) (%s)\ntypedef %s S;\ntypedef %s STAT;\n", n->at,
-                  cuda_ctype(n->has_scale ? n->scale.dtype : n->x.dtype), cuda_ctype(stat) ? cuda_ctype(stat) : "f32");
-    row_shape r = shape_rows(n->count, hn_dtype_bytes(n->x.dtype), hn_dtype_bytes(n->y.dtype));
+    cuda_spec s;
+    begin(&s, d, "norm", n->x.dtype, n->y.dtype);
+    cuda_spec_type(&s, "S", cuda_ctype(n->has_scale ? n->scale.dtype : n->x.dtype));
+    cuda_spec_type(&s, "STAT", cuda_ctype(stat) ? cuda_ctype(stat) : "f32");
+    const struct {
+        const char *name;
+        int64_t value;
+    } numbers[] = {{"RMS", n->rms}, {"HAS_SCALE", n->has_scale}, {"HAS_BIAS", n->has_bias}, {"SCALE_IS_ROW", n->scale_is_row},
+                   {"STATS", n->stats}, {"AT_GROUPS", n->at[0]}, {"AT_STEP", n->at[1]}, {"AT_RUN", n->at[2]}};
+    for (size_t i = 0; i < HN_COUNT_OF(numbers); i++)
+        cuda_spec_int(&s, numbers[i].name, numbers[i].value);
+    cuda_spec_real(&s, "EPSILON", hn_node_float(node, "epsilon", 1e-5f));
+    row_shape r = shape_rows(d, n->count, hn_dtype_bytes(n->x.dtype), hn_dtype_bytes(n->y.dtype));
     print_rows(&s, &r, n->outer, n->count);
-    hn_str_append(&s, cuda_text("norm"));
-    if (status == HONE_OK) status = compiled(err, d, &s, "hn_k_norm", false, &launch);
-    hn_str_free(&s);
+    if (status == HONE_OK) status = cuda_spec_kernel(err, &s, "hn_k_norm", &launch);
     cuda_launch_1d(&launch, n->outer * r.group, r.threads);
     if (status == HONE_OK) status = cuda_kernel_launch(err, k, &launch);
+    cuda_spec_end(&s);
     if (status == HONE_OK) status = cuda_posts(err, k, what, 0, &n->y.shape, n->y.dtype, layout);
     return cuda_kernel_done(status, k, out_kernel);
 }
@@ -166,7 +160,7 @@ hone_status cuda_layer_norm_select(hone_error *err, cuda_device *d, const hn_sel
         return HONE_ERR_UNSUPPORTED;
     for (int i = 1; i < node->output_count; i++)
         n.stats = n.stats || node->outputs[i];
-    snprintf(n.at, sizeof n.at, "i");
+    memcpy(n.at, (int64_t[]){1, 0, 1}, sizeof n.at);
     return norm_rows(err, d, what, &n, CUDA_PLAIN, out_kernel);
 }
 
@@ -179,7 +173,7 @@ hone_status cuda_group_norm_select(hone_error *err, cuda_device *d, const hn_sel
     n.outer = n.x.shape.dims[0] * groups;
     n.count = channels / groups * inner;
     if (n.count > INT32_MAX) return HONE_ERR_UNSUPPORTED;
-    snprintf(n.at, sizeof n.at, "(row) %% %lldll * %lldll + (i) / %lldll", (long long)groups, (long long)(channels / groups), (long long)inner);
+    memcpy(n.at, (int64_t[]){groups, channels / groups, inner}, sizeof n.at);
     return norm_rows(err, d, what, &n, CUDA_PLAIN, out_kernel);
 }
 
@@ -199,25 +193,22 @@ static hn_status instance_norm_columns(hone_error *err, cuda_device *d, const hn
     int64_t partial = images * split * 2 * channels * (int64_t)item;
     k->base.workspace_bytes = (size_t)(partial + images * channels * 2 * (int64_t)item);
     k->base.in_layout[0] = k->base.out_layout[0] = CUDA_LAST;
-    hn_str s = {0};
-    begin(&s, n->x.dtype, n->y.dtype);
-    define(&s, "OUTER", images);
-    hn_str_printf(&s, "#define COUNT %lldll\n", (long long)count);
-    define(&s, "INNER", channels);
-    define(&s, "SPLIT", split);
-    define(&s, "ROWS", rows);
-    define(&s, "VEC", vector);
-    define(&s, "THREADS", threads);
-    hn_str_append(&s, "#define EPSILON ");
-    cuda_print_number(&s, hn_node_float(node, "epsilon", 1e-5f));
-    hn_str_printf(&s, "\ntypedef %s S;\n__device__ __forceinline__ A convert(T x) { return load_param(x); }\n", cuda_ctype(n->scale.dtype));
-    int done = cuda_posts_text(what, n->x.dtype == HN_F64 ? "double" : "float", &s);
-    hn_str_append(&s, cuda_text("norm_columns"));
-    cuda_launch part = {0}, finish = {0}, apply = {0};
-    hone_status status = compiled(err, d, &s, "hn_k_norm_partial", false, &part);
-    if (status == HONE_OK) status = compiled(err, d, &s, "hn_k_norm_finish", false, &finish);
-    if (status == HONE_OK) status = compiled(err, d, &s, "hn_k_norm_apply", false, &apply);
-    hn_str_free(&s);
+    cuda_spec s;
+    begin(&s, d, "norm_columns", n->x.dtype, n->y.dtype);
+    cuda_spec_type(&s, "S", cuda_ctype(n->scale.dtype));
+    const struct {
+        const char *name;
+        int64_t value;
+    } numbers[] = {{"OUTER", images}, {"COUNT", count}, {"INNER", channels}, {"SPLIT", split}, {"ROWS", rows}, {"VEC", vector}, {"THREADS", threads}};
+    for (size_t i = 0; i < HN_COUNT_OF(numbers); i++)
+        cuda_spec_int(&s, numbers[i].name, numbers[i].value);
+    cuda_spec_real(&s, "EPSILON", hn_node_float(node, "epsilon", 1e-5f));
+    cuda_spec_reach(&s, hn_max_i64(n->x.count, images * channels * 32));
+    int done = cuda_posts_spec(what, n->x.dtype == HN_F64 ? "double" : "float", &s);
+    cuda_launch part = {.shared_bytes = (unsigned)(2 * rows * channels * (int64_t)item)}, finish = {0}, apply = {0};
+    hone_status status = cuda_spec_kernel(err, &s, "hn_k_norm_partial", &part);
+    if (status == HONE_OK) status = cuda_spec_kernel(err, &s, "hn_k_norm_finish", &finish);
+    if (status == HONE_OK) status = cuda_spec_kernel(err, &s, "hn_k_norm_apply", &apply);
     cuda_arg x = {0}, scale = {0}, bias = {0};
     if (status == HONE_OK) status = cuda_kernel_input(err, k, node, 0, &x);
     if (status == HONE_OK) status = cuda_kernel_input(err, k, node, 1, &scale);
@@ -241,6 +232,7 @@ static hn_status instance_norm_columns(hone_error *err, cuda_device *d, const hn
     const cuda_launch *all[] = {&part, &finish, &apply};
     for (int i = 0; i < 3 && status == HONE_OK; i++)
         status = cuda_kernel_launch(err, k, all[i]);
+    cuda_spec_end(&s);
     if (status == HONE_OK) status = cuda_posts(err, k, what, done, &n->y.shape, n->y.dtype, CUDA_LAST);
     return cuda_kernel_done(status, k, out_kernel);
 }
@@ -253,32 +245,36 @@ hone_status cuda_instance_norm_select(hone_error *err, cuda_device *d, const hn_
     n.outer = n.x.shape.dims[0] * channels;
     n.count = hn_span(&n.x.shape, 2, n.x.shape.rank);
     if (n.count > INT32_MAX) return HONE_ERR_UNSUPPORTED;
-    int vector = cuda_vector(channels, hn_dtype_bytes(n.x.dtype), 16);
+    int vector = cuda_form_vector(d, channels, hn_dtype_bytes(n.x.dtype), 16);
     bool last = cuda_hint(what, 0) == CUDA_LAST && !cpu_same_bytes(&n.x.shape);
     if ((last || n.count > 65536) && channels / vector <= 1024 && n.x.shape.dims[0] <= 65535) {
         hone_status status = instance_norm_columns(err, d, what, &n, vector, out_kernel);
         if (status != HONE_ERR_UNSUPPORTED) return status;
     }
-    snprintf(n.at, sizeof n.at, "(row) %% %lldll", (long long)channels);
+    memcpy(n.at, (int64_t[]){channels, 1, n.count}, sizeof n.at);
     return norm_rows(err, d, what, &n, CUDA_PLAIN, out_kernel);
 }
 
 // ---- reductions ---------------------------------------------------------------------------------
+enum { TAKE_ITSELF, TAKE_SQUARE, TAKE_MAGNITUDE };
+enum { MERGE_SUM, MERGE_HIGHEST, MERGE_LOWEST, MERGE_PRODUCT };
+enum { FINISH_NOTHING, FINISH_MEAN, FINISH_ROOT, FINISH_LOG };
 static const struct {
-    const char *op, *start, *take, *merge, *finish; // finish: of a and COUNT
-    bool floats;                                    // not for integers
+    const char *op;
+    int take, merge, finish; // as reduce.cu says
+    bool floats;             // not for integers
 } k_reductions[] = {
-    {"ReduceSum", "0", "x", "(a) + (b)", "a", false},
-    {"ReduceMean", "0", "x", "(a) + (b)", "a / (A)COUNT", true},
-    {"ReduceMax", "LOWEST", "x", "(a) > (b) || (a) != (a) ? (a) : (b)", "a", false},
-    {"ReduceMin", "HIGHEST", "x", "(a) < (b) || (a) != (a) ? (a) : (b)", "a", false},
-    {"ReduceProd", "1", "x", "(a) * (b)", "a", false},
-    {"ReduceSumSquare", "0", "(x) * (x)", "(a) + (b)", "a", false},
-    {"ReduceL1", "0", "((x) < 0 ? -(x) : (x))", "(a) + (b)", "a", true},
-    {"ReduceL2", "0", "(x) * (x)", "(a) + (b)", "sqrt(a)", true},
-    {"ReduceLogSum", "0", "x", "(a) + (b)", "log(a)", true},
-    {"GlobalAveragePool", "0", "x", "(a) + (b)", "a / (A)COUNT", true},
-    {"GlobalMaxPool", "LOWEST", "x", "(a) > (b) || (a) != (a) ? (a) : (b)", "a", true},
+    {"ReduceSum", TAKE_ITSELF, MERGE_SUM, FINISH_NOTHING, false},
+    {"ReduceMean", TAKE_ITSELF, MERGE_SUM, FINISH_MEAN, true},
+    {"ReduceMax", TAKE_ITSELF, MERGE_HIGHEST, FINISH_NOTHING, false},
+    {"ReduceMin", TAKE_ITSELF, MERGE_LOWEST, FINISH_NOTHING, false},
+    {"ReduceProd", TAKE_ITSELF, MERGE_PRODUCT, FINISH_NOTHING, false},
+    {"ReduceSumSquare", TAKE_SQUARE, MERGE_SUM, FINISH_NOTHING, false},
+    {"ReduceL1", TAKE_MAGNITUDE, MERGE_SUM, FINISH_NOTHING, true},
+    {"ReduceL2", TAKE_SQUARE, MERGE_SUM, FINISH_ROOT, true},
+    {"ReduceLogSum", TAKE_ITSELF, MERGE_SUM, FINISH_LOG, true},
+    {"GlobalAveragePool", TAKE_ITSELF, MERGE_SUM, FINISH_MEAN, true},
+    {"GlobalMaxPool", TAKE_ITSELF, MERGE_HIGHEST, FINISH_NOTHING, true},
 };
 
 static int find_reduction(const hn_node *node) {
@@ -292,10 +288,10 @@ static hn_status reduce_launches(hone_error *err, cuda_kernel *k, const hn_node 
     cuda_device *d = k->device;
     bool floats = hn_dtype_is_float(x->dtype), is_signed = hn_dtype_is_signed(x->dtype), rows = band[2] == 1;
     int64_t outputs = band[0] * band[2];
-    int vector = cuda_vector(rows ? band[1] : band[2], hn_dtype_bytes(x->dtype), 16), threads = 256;
+    int vector = cuda_form_vector(d, rows ? band[1] : band[2], hn_dtype_bytes(x->dtype), 16), threads = 256;
     if (!rows && outputs / vector < (int64_t)d->caps.sm_count * 256)
         while (vector > 1 && outputs / vector < (int64_t)d->caps.sm_count * 64)
-            vector /= 2;
+            vector = cuda_is_generic(d) ? 1 : vector / 2;
     int group = rows && band[1] / vector <= 512 ? 32 : threads;
     int64_t blocks = rows ? (outputs * group + threads - 1) / threads : (outputs / vector + threads - 1) / threads;
     // Pieces where the outputs alone do not fill the card.
@@ -307,40 +303,36 @@ static hn_status reduce_launches(hone_error *err, cuda_kernel *k, const hn_node 
             split--;
     if (split > 65535 || blocks > INT32_MAX) return HONE_ERR_UNSUPPORTED;
     const char *a = !floats ? (is_signed ? "i64" : "u64") : x->dtype == HN_F64 ? "double" : "float";
-    hn_str s = {0};
-    hn_str_append(&s, cuda_text("prelude"));
-    hn_str_printf(&s, "typedef %s T;\ntypedef %s D;\ntypedef %s A;\n#define LOAD(x) to_%s(x)\n", cuda_ctype(x->dtype), cuda_ctype(y->dtype), a,
-                  !strcmp(a, "double") ? "f64" : !strcmp(a, "float") ? "f32" : a);
-    hn_str_printf(&s, "#define LOWEST %s\n#define HIGHEST %s\n", floats ? "(-(A)HN_INF)" : is_signed ? "(-0x7fffffffffffffffll - 1)" : "0ull",
-                  floats ? "((A)HN_INF)" : is_signed ? "0x7fffffffffffffffll" : "0xffffffffffffffffull");
-    hn_str_printf(&s, "#define START ((A)%s)\n#define TAKE(x) (%s)\n#define MERGE(a, b) (%s)\n#define FINISH(a) (%s)\n", k_reductions[row].start,
-                  k_reductions[row].take, k_reductions[row].merge, k_reductions[row].finish);
-    define(&s, "ROWS_KERNEL", rows);
-    define(&s, "THREADS", threads);
-    define(&s, "GROUP", group);
-    define(&s, "VEC", vector);
-    hn_str_printf(&s, "#define OUTER %lldll\n#define COUNT %lldll\n#define INNER %lldll\n#define SPLIT %lld\n", (long long)band[0],
-                  (long long)band[1], (long long)band[2], (long long)split);
-    hn_str_append(&s, cuda_text("reduce"));
+    cuda_spec s;
+    cuda_spec_begin(&s, d, "reduce");
+    cuda_spec_type(&s, "T", cuda_ctype(x->dtype));
+    cuda_spec_type(&s, "D", cuda_ctype(y->dtype));
+    cuda_spec_type(&s, "A", a);
+    const struct {
+        const char *name;
+        int64_t value;
+    } numbers[] = {{"TAKE", k_reductions[row].take}, {"MERGE", k_reductions[row].merge}, {"FINISH", k_reductions[row].finish}, {"ROWS_KERNEL", rows},
+                   {"THREADS", threads}, {"GROUP", cuda_is_generic(d) && !rows ? 32 : group}, {"VEC", vector}, {"OUTER", band[0]}, {"COUNT", band[1]},
+                   {"INNER", band[2]}, {"SPLIT", split}};
+    for (size_t i = 0; i < HN_COUNT_OF(numbers); i++)
+        cuda_spec_int(&s, numbers[i].name, numbers[i].value);
+    cuda_spec_reach(&s, x->count);
     cuda_launch main = {0}, last = {0};
-    hone_status status = compiled(err, d, &s, "hn_k_reduce", false, &main);
-    if (status == HONE_OK && split > 1) status = compiled(err, d, &s, "hn_k_reduce_finish", false, &last);
-    hn_str_free(&s);
+    hone_status status = cuda_spec_kernel(err, &s, "hn_k_reduce", &main);
+    if (status == HONE_OK && split > 1) status = cuda_spec_kernel(err, &s, "hn_k_reduce_finish", &last);
     if (status == HONE_OK) status = cuda_kernel_input(err, k, node, 0, &main.args[0]);
-    if (status != HONE_OK) return status;
-    main.args[1] = cuda_arg_output(0);
-    main.args[2] = cuda_arg_workspace(0);
+    main.args[1] = last.args[1] = cuda_arg_output(0);
+    main.args[2] = last.args[0] = cuda_arg_workspace(0);
     main.arg_count = 3;
-    cuda_launch_1d(&main, blocks * threads, threads);
-    main.grid[1] = (unsigned)split;
-    HN_TRY(cuda_kernel_launch(err, k, &main));
-    if (split == 1) return HONE_OK;
-    k->base.workspace_bytes = (size_t)(split * outputs * 8);
-    last.args[0] = cuda_arg_workspace(0);
-    last.args[1] = cuda_arg_output(0);
     last.arg_count = 2;
+    cuda_launch_1d(&main, blocks * threads, threads);
     cuda_launch_1d(&last, outputs, threads);
-    return cuda_kernel_launch(err, k, &last);
+    main.grid[1] = (unsigned)split;
+    if (split > 1) k->base.workspace_bytes = (size_t)(split * outputs * 8);
+    if (status == HONE_OK) status = cuda_kernel_launch(err, k, &main);
+    if (status == HONE_OK && split > 1) status = cuda_kernel_launch(err, k, &last);
+    cuda_spec_end(&s);
+    return status;
 }
 
 hone_status cuda_reduce_select(hone_error *err, cuda_device *d, const hn_select *what, hn_kernel **out_kernel) {

@@ -11,22 +11,15 @@
 #define KD      (DK / 16)
 #define VD      (DV / 8)
 #define TILES   ((KEYS + BN - 1) / BN)
-#define TAIL    ((KEYS - (TILES - 1) * BN + 15) / 16)
+#if HN_GENERIC // the last tile is worked on whole
+#define TAIL (BN / 16)
+#define EDGE true
+#else
+#define TAIL ((KEYS - (TILES - 1) * BN + 15) / 16)
+#define EDGE (KEYS % 16 != 0)
+#endif
 #define LOG2E   1.4426950408889634f
-struct alignas(16) u128 { u32 part[4]; };
 
-__device__ __forceinline__ u32 shared_address(const void *p) { return (u32)__cvta_generic_to_shared(p); }
-__device__ __forceinline__ void copy16(void *to, const void *from, int bytes) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(bytes));
-}
-__device__ __forceinline__ void load4(u32 (&r)[4], const T *p) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(shared_address(p)));
-}
-__device__ __forceinline__ void load4_turned(u32 (&r)[4], const T *p) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(shared_address(p)));
-}
 __device__ __forceinline__ float exp2_of(float x) {
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -42,25 +35,26 @@ __device__ __forceinline__ float quad_sum(float x) {
 }
 
 // Rows [first, first + BN) of keys or values; what lies behind the last key or the head's size is zero.
-template <int SIZE, int PADDED, int VECTOR> __device__ __forceinline__ void load_rows(T *to, const T *from, i64 stride, int first) {
-    if (VECTOR == 8) {
+template <int PADDED>
+__device__ __forceinline__ void load_rows(T *to, const T *from, i64 stride, int first, int size, int vector HN_TAKES) {
+    if (vector == 8) {
         constexpr int PIECES = PADDED / 8;
 #pragma unroll
         for (int n = 0; n < (BN * PIECES + THREADS - 1) / THREADS; n++) {
             const int i = n * THREADS + threadIdx.x, r = i / PIECES, c = i % PIECES * 8;
             if (BN * PIECES % THREADS && i >= BN * PIECES) break;
-            const bool in = first + r < KEYS && c < SIZE;
+            const bool in = first + r < KEYS && c < size;
             copy16(to + r * (PADDED + 8) + c, in ? from + (first + r) * stride + c : from, in ? 16 : 0);
         }
     } else {
         for (int i = threadIdx.x; i < BN * PADDED; i += THREADS) {
             const int r = i / PADDED, c = i % PADDED;
-            to[r * (PADDED + 8) + c] = first + r < KEYS && c < SIZE ? from[(first + r) * stride + c] : T{0};
+            to[r * (PADDED + 8) + c] = first + r < KEYS && c < size ? from[(first + r) * stride + c] : T{0};
         }
     }
 }
 
-__device__ __forceinline__ u32 query_pair(const T *row, int c, bool in) {
+__device__ __forceinline__ u32 query_pair(const T *row, int c, bool in HN_TAKES) {
     if (SIZE_K % 2 == 0 && VECTOR_Q >= 2) return in && c < SIZE_K ? *(const u32 *)(row + c) : 0;
     const u32 low = in && c < SIZE_K ? row[c].bits : 0, high = in && c + 1 < SIZE_K ? row[c + 1].bits : 0;
     return low | high << 16;
@@ -70,8 +64,8 @@ struct rows {
     float o[VD][4], top[2], sum[2]; // of two rows: lane / 4 and 8 further
 };
 
-template <int BLOCKS, bool EDGE>
-__device__ __forceinline__ void tile(rows &a, const u32 (&q)[KD][4], const T *k, const T *v, int first, int row, const M *mask) {
+template <int BLOCKS, bool AT_EDGE>
+__device__ __forceinline__ void tile(rows &a, const u32 (&q)[KD][4], const T *k, const T *v, int first, int row, const M *mask HN_TAKES) {
     const int lane = threadIdx.x % 32;
     float s[2 * BLOCKS][4] = {};
 #pragma unroll
@@ -88,15 +82,11 @@ __device__ __forceinline__ void tile(rows &a, const u32 (&q)[KD][4], const T *k,
 #pragma unroll
         for (int e = 0; e < 4; e++) {
             const int column = first + n * 8 + lane % 4 * 2 + e % 2, at = row + e / 2 * 8;
-#if PLAIN_SCALE == 0
-            s[n][e] *= SCALE;
-#endif
-#if MASK == 1 // added
-            if (column < KEYS && at < QUERIES) s[n][e] += LOG2E * to_f32(mask[at * (i64)MASK_Q + column * (i64)MASK_K]);
-#elif MASK == 2 // true: seen
-            if (column < KEYS && at < QUERIES && !mask[at * (i64)MASK_Q + column * (i64)MASK_K].bits) s[n][e] = -HN_INF;
-#endif
-            if ((EDGE && column >= KEYS) || (CAUSAL && column > at)) s[n][e] = -HN_INF;
+            if (!PLAIN_SCALE) s[n][e] *= (float)SCALE;
+            const bool masked = MASK != 0 && column < KEYS && at < QUERIES;
+            if (MASK == 1 && masked) s[n][e] += LOG2E * to_f32(mask[at * (i64)MASK_Q + column * (i64)MASK_K]); // added
+            if (MASK == 2 && masked && !mask[at * (i64)MASK_Q + column * (i64)MASK_K].bits) s[n][e] = -HN_INF;    // true: seen
+            if ((AT_EDGE && column >= KEYS) || (CAUSAL && column > at)) s[n][e] = -HN_INF;
         }
     u32 p[BLOCKS][4];
 #pragma unroll
@@ -106,7 +96,7 @@ __device__ __forceinline__ void tile(rows &a, const u32 (&q)[KD][4], const T *k,
         for (int n = 0; n < 2 * BLOCKS; n++)
             high = fmaxf(high, fmaxf(s[n][2 * h], s[n][2 * h + 1]));
         high = quad_max(high);
-        const float top = fmaxf(a.top[h], PLAIN_SCALE ? high * SCALE : high), base = top == -HN_INF ? 0 : top;
+        const float top = fmaxf(a.top[h], PLAIN_SCALE ? high * (float)SCALE : high), base = top == -HN_INF ? 0 : top;
         const float shrink = exp2_of(a.top[h] - base);
         a.top[h] = top;
         float sum = 0;
@@ -115,7 +105,7 @@ __device__ __forceinline__ void tile(rows &a, const u32 (&q)[KD][4], const T *k,
 #pragma unroll
             for (int e = 0; e < 2; e++) {
                 float &x = s[n][2 * h + e];
-                x = exp2_of(PLAIN_SCALE ? x * SCALE - base : x - base);
+                x = exp2_of(PLAIN_SCALE ? x * (float)SCALE - base : x - base);
                 sum += x;
             }
             p[n / 2][h + n % 2 * 2] = pair(s[n][2 * h], s[n][2 * h + 1]);
@@ -139,15 +129,23 @@ __device__ __forceinline__ void tile(rows &a, const u32 (&q)[KD][4], const T *k,
 }
 
 // What weights of nothing but zeros make of the values: zero, except where one is no number.
-__device__ __noinline__ float zero_of(const T *v, int c) {
+__device__ __noinline__ float zero_of(const T *v, int c HN_TAKES) {
     float sum = 0;
     for (int j = 0; j < KEYS && c < SIZE_V; j++)
         sum += 0 * to_f32(v[j * (i64)V_ROW + c]);
     return sum;
 }
 
+template <int WIDE> __device__ __forceinline__ void write_out(const T *piece, T *y, int row0 HN_TAKES) {
+    const int lane = threadIdx.x % 32, pieces = SIZE_V / WIDE;
+    for (int i = lane; i < 16 * pieces; i += 32) {
+        const int r = i / pieces, c = i % pieces * WIDE;
+        if (row0 + r < QUERIES) *(vec<T, WIDE> *)(y + (row0 + r) * (i64)Y_ROW + c) = *(vec<T, WIDE> *)(piece + r * LDV + c);
+    }
+}
+
 // The 16 rows of a warp, brought into order in shared memory.
-__device__ __forceinline__ void write_rows(rows &a, T *piece, const T *v, T *y, int row0) {
+__device__ __forceinline__ void write_rows(rows &a, T *piece, const T *v, T *y, int row0 HN_TAKES) {
     const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
@@ -157,21 +155,18 @@ __device__ __forceinline__ void write_rows(rows &a, T *piece, const T *v, T *y, 
         for (int n = 0; n < VD; n++) {
             const int c = n * 8 + lane % 4 * 2;
             *(u32 *)(piece + (lane / 4 + h * 8) * LDV + c) =
-                EMPTY && none ? pair(zero_of(v, c), zero_of(v, c + 1)) : pair(a.o[n][2 * h] * scale, a.o[n][2 * h + 1] * scale);
+                EMPTY && none ? pair(zero_of(v, c HN_GIVES), zero_of(v, c + 1 HN_GIVES)) : pair(a.o[n][2 * h] * scale, a.o[n][2 * h + 1] * scale);
         }
     }
     __syncwarp();
-    constexpr int WIDE = VECTOR_Y == 8 ? 8 : 1, PIECES = SIZE_V / WIDE;
-    for (int i = lane; i < 16 * PIECES; i += 32) {
-        const int r = i / PIECES, c = i % PIECES * WIDE;
-        if (row0 + r < QUERIES) *(vec<T, WIDE> *)(y + (row0 + r) * (i64)Y_ROW + c) = *(vec<T, WIDE> *)(piece + r * LDV + c);
-    }
+    if (VECTOR_Y == 8) write_out<8>(piece, y, row0 HN_GIVES);
+    else write_out<1>(piece, y, row0 HN_GIVES);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) hn_k_attention(const T *q, const T *k, const T *v, const M *mask, T *y) {
+extern "C" __global__ void __launch_bounds__(THREADS) hn_k_attention(const T *q, const T *k, const T *v, const M *mask, T *y HN_PARAMS) {
     extern __shared__ u128 shared[];
     T *keys = (T *)shared, *values = keys + 2 * BN * LDK;
-    constexpr int Q_TILES = (QUERIES + WARPS * 16 - 1) / (WARPS * 16);
+    const int Q_TILES = (QUERIES + WARPS * 16 - 1) / (WARPS * 16);
     const int head = blockIdx.x / Q_TILES % HEADS, batch = blockIdx.x / Q_TILES / HEADS, lane = threadIdx.x % 32;
     const int row0 = blockIdx.x % Q_TILES * (WARPS * 16) + threadIdx.x / 32 * 16, row = row0 + lane / 4;
     q += batch * (i64)Q_BATCH + head * (i64)Q_HEAD;
@@ -179,8 +174,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) hn_k_attention(const T *q,
     v += batch * (i64)V_BATCH + head / GROUP * (i64)V_HEAD;
     y += batch * (i64)Y_BATCH + head * (i64)Y_HEAD;
     mask += batch * (i64)MASK_BATCH + head * (i64)MASK_HEAD;
-    load_rows<SIZE_K, DK, VECTOR_K>(keys, k, K_ROW, 0);
-    load_rows<SIZE_V, DV, VECTOR_V>(values, v, V_ROW, 0);
+    load_rows<DK>(keys, k, K_ROW, 0, SIZE_K, VECTOR_K HN_GIVES);
+    load_rows<DV>(values, v, V_ROW, 0, SIZE_V, VECTOR_V HN_GIVES);
     asm volatile("cp.async.commit_group;");
     u32 fragment[KD][4];
 #pragma unroll
@@ -188,7 +183,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) hn_k_attention(const T *q,
 #pragma unroll
         for (int e = 0; e < 4; e++) {
             const int r = row + e % 2 * 8;
-            fragment[d][e] = query_pair(q + (r < QUERIES ? r * (i64)Q_ROW : 0), d * 16 + e / 2 * 8 + lane % 4 * 2, r < QUERIES);
+            fragment[d][e] = query_pair(q + (r < QUERIES ? r * (i64)Q_ROW : 0), d * 16 + e / 2 * 8 + lane % 4 * 2, r < QUERIES HN_GIVES);
         }
     rows a = {{}, {-HN_INF, -HN_INF}, {0, 0}};
     const int last_row = (int)(blockIdx.x % Q_TILES + 1) * (WARPS * 16) - 1;
@@ -196,8 +191,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) hn_k_attention(const T *q,
     for (int j = 0; j < tiles; j++) {
         const int now = j % 2;
         if (j + 1 < tiles) {
-            load_rows<SIZE_K, DK, VECTOR_K>(keys + (1 - now) * BN * LDK, k, K_ROW, (j + 1) * BN);
-            load_rows<SIZE_V, DV, VECTOR_V>(values + (1 - now) * BN * LDV, v, V_ROW, (j + 1) * BN);
+            load_rows<DK>(keys + (1 - now) * BN * LDK, k, K_ROW, (j + 1) * BN, SIZE_K, VECTOR_K HN_GIVES);
+            load_rows<DV>(values + (1 - now) * BN * LDV, v, V_ROW, (j + 1) * BN, SIZE_V, VECTOR_V HN_GIVES);
             asm volatile("cp.async.commit_group;");
             asm volatile("cp.async.wait_group 1;");
         } else {
@@ -206,10 +201,10 @@ extern "C" __global__ void __launch_bounds__(THREADS) hn_k_attention(const T *q,
         __syncthreads();
         if (row0 < QUERIES) {
             const T *kt = keys + now * BN * LDK, *vt = values + now * BN * LDV;
-            if (j == TILES - 1) tile<TAIL, KEYS % 16 != 0>(a, fragment, kt, vt, j * BN, row, mask);
-            else tile<BN / 16, false>(a, fragment, kt, vt, j * BN, row, mask);
+            if (j == TILES - 1) tile<TAIL, EDGE>(a, fragment, kt, vt, j * BN, row, mask HN_GIVES);
+            else tile<BN / 16, false>(a, fragment, kt, vt, j * BN, row, mask HN_GIVES);
         }
         __syncthreads();
     }
-    if (row0 < QUERIES) write_rows(a, (T *)shared + threadIdx.x / 32 * 16 * LDV, v, y, row0);
+    if (row0 < QUERIES) write_rows(a, (T *)shared + threadIdx.x / 32 * 16 * LDV, v, y, row0 HN_GIVES);
 }

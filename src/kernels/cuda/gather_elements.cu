@@ -3,7 +3,6 @@
 // COUNT outputs; for elements PLACE, which makes the offset of all dims but the axis from i, AXIS and
 // STEP of it; for pieces DIM(k) and STRIDE(k) of the indexed dims, ROWS_A_BATCH rows, BATCH_STEP units.
 // An index outside writes zeros and raises the device's fault flag.
-struct alignas(16) u128 { u32 part[4]; };
 
 extern "C" __global__ void __launch_bounds__(256) hn_k_gather_elements(const U *x, const I *index, U *y, volatile u32 *fault) {
     const i64 number = (i64)blockIdx.x * 256 + threadIdx.x;

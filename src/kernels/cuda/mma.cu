@@ -17,3 +17,17 @@ __device__ __forceinline__ u32 pair(float low, float high) {
     asm(PAIR " %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
     return r;
 }
+
+// ---- shared memory: 16 bytes there while others work, and 8 x 8 blocks of T to lanes --------------
+__device__ __forceinline__ u32 shared_address(const void *p) { return (u32)__cvta_generic_to_shared(p); }
+__device__ __forceinline__ void copy16(void *to, const void *from, int bytes) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(bytes));
+}
+__device__ __forceinline__ void load4(u32 (&r)[4], const T *p) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(shared_address(p)));
+}
+__device__ __forceinline__ void load4_turned(u32 (&r)[4], const T *p) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(shared_address(p)));
+}

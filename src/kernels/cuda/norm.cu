@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Layer, RMS, instance and group normalisation of rows that lie together. Told besides: RMS, EPSILON,
-// S (stored scale and bias), AT(row, i): index of scale and bias, HAS_SCALE, HAS_BIAS, STATS: mean and
-// inverse deviation are wanted.
+// S (stored scale and bias), SCALE_IS_ROW (they follow a row's elements), else AT_GROUPS, AT_STEP, AT_RUN: where
+// they lie by row and element; HAS_SCALE, HAS_BIAS, STATS: mean and inverse deviation are wanted.
+#define AT(row, i) ((row) % AT_GROUPS * AT_STEP + (i) / AT_RUN)
 extern "C" __global__ void __launch_bounds__(THREADS)
-    hn_k_norm(const T *x, const S *scale, const S *bias, D *y, STAT *means, STAT *inverses) {
-    const i64 row = (i64)blockIdx.x * ROWS_A_BLOCK + threadIdx.x / GROUP;
+    hn_k_norm(const T *x, const S *scale, const S *bias, D *y, STAT *means, STAT *inverses HN_PARAMS) {
+    const span row = (span)blockIdx.x * ROWS_A_BLOCK + threadIdx.x / GROUP;
     const int lane = threadIdx.x % GROUP;
 #if GROUP <= 32
     if (row >= OUTER) return;
@@ -38,7 +39,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     }
 #else
 #define EACH(DO)                                                                                   \
-    for (int at = lane * VEC; at < COUNT; at += CHUNK) {                                           \
+    HN_LOOP for (int at = lane * VEC; at < COUNT; at += CHUNK) {                                   \
         const vec<T, VEC> in = *(const vec<T, VEC> *)(from + at);                                  \
         _Pragma("unroll") for (int e = 0; e < VEC; e++) {                                          \
             const A value = convert(in.v[e]);                                                      \
@@ -47,43 +48,32 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     }
     EACH(sum += value)
 #endif
-#if RMS
-    const A mean = 0;
-    EACH(squares += value * value)
-#else
-    const A mean = group_reduce<sum_of>(sum) / (A)COUNT;
-    EACH(const A apart = value - mean; squares += apart * apart)
-#endif
+    A mean = 0;
+    if (RMS) {
+        EACH(squares += value * value)
+    } else {
+        mean = group_reduce<sum_of>(sum) / (A)COUNT;
+        EACH(const A apart = value - mean; squares += apart * apart)
+    }
     const A inverse = 1 / sqrt(group_reduce<sum_of>(squares) / (A)COUNT + (A)EPSILON);
-#if STATS
-    if (lane == 0) {
+    if (STATS && lane == 0) {
         if (means) means[row] = store<STAT>::of(mean);
         if (inverses) inverses[row] = store<STAT>::of(inverse);
     }
-#endif
 #if REGISTERS
 #pragma unroll
     for (int i = 0; i < ITERATIONS; i++) {
         const int at = i * CHUNK + lane * VEC;
         if (at >= COUNT) continue;
 #else
+    HN_LOOP
     for (int at = lane * VEC; at < COUNT; at += CHUNK) {
         const vec<T, VEC> in = *(const vec<T, VEC> *)(from + at);
 #endif
         vec<D, VEC> out;
-#if SCALE_IS_ROW // scale and bias follow the row's elements: vectors
-#if HAS_SCALE
-        const vec<S, VEC> s = *(const vec<S, VEC> *)(scale + at);
-#endif
-#if HAS_BIAS
-        const vec<S, VEC> b = *(const vec<S, VEC> *)(bias + at);
-#endif
-#define SCALE_AT(e) s.v[e]
-#define BIAS_AT(e) b.v[e]
-#else
-#define SCALE_AT(e) scale[AT(row, at + e)]
-#define BIAS_AT(e) bias[AT(row, at + e)]
-#endif
+        vec<S, VEC> s = {}, b = {}; // of rows whose elements scale and bias follow
+        if (SCALE_IS_ROW && HAS_SCALE) s = *(const vec<S, VEC> *)(scale + at);
+        if (SCALE_IS_ROW && HAS_BIAS) b = *(const vec<S, VEC> *)(bias + at);
 #pragma unroll
         for (int e = 0; e < VEC; e++) {
 #if REGISTERS
@@ -91,12 +81,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #else
             A value = (convert(in.v[e]) - mean) * inverse;
 #endif
-#if HAS_SCALE
-            value *= load_param(SCALE_AT(e));
-#endif
-#if HAS_BIAS
-            value += load_param(BIAS_AT(e));
-#endif
+            if (HAS_SCALE) value *= computed<A>::of(SCALE_IS_ROW ? s.v[e] : scale[AT(row, at + e)]);
+            if (HAS_BIAS) value += computed<A>::of(SCALE_IS_ROW ? b.v[e] : bias[AT(row, at + e)]);
             out.v[e] = store<D>::of(value);
         }
         *(vec<D, VEC> *)(to + at) = out;

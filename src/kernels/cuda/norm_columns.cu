@@ -3,8 +3,13 @@
 // First partial sums of SPLIT pieces of the positions (each shifted by the image's first value, so that
 // squares do not cancel), then mean and inverse, then the result.
 #define LANES (INNER / VEC)
+#if HN_GENERIC
+__device__ __forceinline__ A after(A value) { return value; }
+#endif
+__device__ __forceinline__ A convert(T x) { return computed<A>::of(x); }
+extern __shared__ double hn_shared[]; // sums and squares, [2][ROWS][INNER]
 
-extern "C" __global__ void __launch_bounds__(THREADS) hn_k_norm_partial(const T *x, A *partial) {
+extern "C" __global__ void __launch_bounds__(THREADS) hn_k_norm_partial(const T *x, A *partial HN_PARAMS) {
     // One block: a piece of one image; threads: channel vectors x rows side by side.
     const int lane = threadIdx.x % LANES, first = threadIdx.x / LANES;
     const i64 image = blockIdx.y;
@@ -12,7 +17,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) hn_k_norm_partial(const T 
     const T *from = x + image * ((i64)COUNT * INNER);
     const int begin = (int)((i64)COUNT * piece / SPLIT), end = (int)((i64)COUNT * (piece + 1) / SPLIT);
     A sum[VEC] = {0}, squares[VEC] = {0}, shift[VEC];
-    __shared__ A shared[2][ROWS][INNER];
+    A *shared = (A *)hn_shared;
     if (first < ROWS) {
 #pragma unroll
         for (int e = 0; e < VEC; e++)
@@ -28,25 +33,25 @@ extern "C" __global__ void __launch_bounds__(THREADS) hn_k_norm_partial(const T 
         }
 #pragma unroll
         for (int e = 0; e < VEC; e++) {
-            shared[0][first][lane * VEC + e] = sum[e];
-            shared[1][first][lane * VEC + e] = squares[e];
+            shared[first * INNER + lane * VEC + e] = sum[e];
+            shared[(ROWS + first) * INNER + lane * VEC + e] = squares[e];
         }
     }
     __syncthreads();
     for (int c = threadIdx.x; c < 2 * INNER; c += THREADS) {
         A total = 0;
         for (int r = 0; r < ROWS; r++)
-            total += shared[c / INNER][r][c % INNER];
+            total += shared[(c / INNER * ROWS + r) * INNER + c % INNER];
         partial[((image * SPLIT + piece) * 2 + c / INNER) * INNER + c % INNER] = total;
     }
 }
 
 // scale_shift: what a value is multiplied by and what is added, by image and channel. A warp each.
 extern "C" __global__ void __launch_bounds__(THREADS)
-    hn_k_norm_finish(const T *x, const A *partial, const S *scale, const S *bias, A *scale_shift) {
-    const i64 at = ((i64)blockIdx.x * THREADS + threadIdx.x) / 32;
-    if (at >= (i64)OUTER * INNER) return;
-    const i64 image = at / INNER;
+    hn_k_norm_finish(const T *x, const A *partial, const S *scale, const S *bias, A *scale_shift HN_PARAMS) {
+    const span at = ((span)blockIdx.x * THREADS + threadIdx.x) / 32;
+    if (at >= (span)OUTER * INNER) return;
+    const span image = at / INNER;
     const int c = (int)(at % INNER);
     double sum = 0, squares = 0;
     for (int piece = threadIdx.x % 32; piece < SPLIT; piece += 32) {
@@ -60,15 +65,15 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     if (threadIdx.x % 32) return;
     const double shifted = sum / COUNT, variance = squares / COUNT - shifted * shifted;
     const double mean = shifted + (double)convert(x[image * ((i64)COUNT * INNER) + c]);
-    const double factor = (double)load_param(scale[c]) / sqrt((variance > 0 || variance != variance ? variance : 0) + (double)EPSILON);
+    const double factor = (double)computed<A>::of(scale[c]) / sqrt((variance > 0 || variance != variance ? variance : 0) + (double)EPSILON);
     scale_shift[at * 2] = (A)factor;
-    scale_shift[at * 2 + 1] = (A)((double)load_param(bias[c]) - mean * factor);
+    scale_shift[at * 2 + 1] = (A)((double)computed<A>::of(bias[c]) - mean * factor);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) hn_k_norm_apply(const T *x, const A *scale_shift, D *y) {
-    const i64 at = ((i64)blockIdx.x * THREADS + threadIdx.x) * VEC;
-    if (at >= (i64)OUTER * COUNT * INNER) return;
-    const i64 image = at / ((i64)COUNT * INNER);
+extern "C" __global__ void __launch_bounds__(THREADS) hn_k_norm_apply(const T *x, const A *scale_shift, D *y HN_PARAMS) {
+    const span at = ((span)blockIdx.x * THREADS + threadIdx.x) * VEC;
+    if (at >= (span)OUTER * COUNT * INNER) return;
+    const span image = at / ((span)COUNT * INNER);
     const int c = (int)(at % INNER);
     const vec<T, VEC> in = *(const vec<T, VEC> *)(x + at);
     const A *p = scale_shift + (image * INNER + c) * 2;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows of COUNT 16-bit elements as rows of WIDE (a multiple of 8), the rest 0: products of rows whose
 // length is no multiple of 16 bytes run at a third of the speed.
-extern "C" __global__ void __launch_bounds__(256) hn_k_pad_rows(const T *x, T *y) {
-    const i64 i = (i64)blockIdx.x * 256 + threadIdx.x;
-    if (i >= (i64)ROWS * (WIDE / 8)) return;
-    const i64 row = i / (WIDE / 8);
+extern "C" __global__ void __launch_bounds__(256) hn_k_pad_rows(const T *x, T *y HN_PARAMS) {
+    const span i = (span)blockIdx.x * 256 + threadIdx.x;
+    if (i >= (span)ROWS * (WIDE / 8)) return;
+    const span row = i / (WIDE / 8);
     const int at = (int)(i % (WIDE / 8)) * 8;
     const T *from = x + row * COUNT + at;
     vec<T, 8> out;

@@ -13,6 +13,22 @@ typedef double f64;
 struct f16 { u16 bits; };
 struct bf16 { u16 bits; };
 struct b8 { u8 bits; };
+struct alignas(16) u128 { u32 part[4]; };
+// Two forms of every text. For a node: names of shapes are macros of numbers. Generic (HN_GENERIC, made by
+// the build): they are fields of the last parameter, which device functions hand on; no total reaches 2^31.
+#ifndef HN_GENERIC
+#define HN_GENERIC 0
+#define HN_PARAMS // behind a kernel's last parameter
+#define HN_TAKES  // behind a device function's last parameter
+#define HN_GIVES  // behind the last argument of its call
+typedef long long span; // counts elements
+#define HN_LOOP
+#define HN_LOOP4 _Pragma("unroll 4")
+#else
+typedef int span;
+#define HN_LOOP  _Pragma("unroll 1") // generic forms stay short
+#define HN_LOOP4 _Pragma("unroll 1")
+#endif
 #define HN_INF __int_as_float(0x7f800000)
 #define HN_NAN __int_as_float(0x7fffffff)
 
@@ -47,6 +63,12 @@ __device__ __forceinline__ i64 to_i64(b8 x) { return x.bits != 0; }
 __device__ __forceinline__ u64 to_u64(b8 x) { return x.bits != 0; }
 template <class S> __device__ __forceinline__ i64 to_i64(S x) { return (i64)x; }
 template <class S> __device__ __forceinline__ u64 to_u64(S x) { return (u64)x; }
+
+template <class A> struct computed;
+template <> struct computed<float> { template <class S> static __device__ __forceinline__ float of(S x) { return to_f32(x); } };
+template <> struct computed<double> { template <class S> static __device__ __forceinline__ double of(S x) { return to_f64(x); } };
+template <> struct computed<i64> { template <class S> static __device__ __forceinline__ i64 of(S x) { return to_i64(x); } };
+template <> struct computed<u64> { template <class S> static __device__ __forceinline__ u64 of(S x) { return to_u64(x); } };
 
 // ---- to storage ---------------------------------------------------------------------------------
 template <class D> struct store;

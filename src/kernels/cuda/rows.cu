@@ -31,17 +31,4 @@ template <class OP> __device__ __forceinline__ A group_reduce(A value) {
     return value;
 }
 
-__device__ __forceinline__ A load_one(const T *row, int at) {
-#if A_IS_DOUBLE
-    return to_f64(row[at]);
-#else
-    return to_f32(row[at]);
-#endif
-}
-__device__ __forceinline__ A convert(T x) {
-#if A_IS_DOUBLE
-    return to_f64(x);
-#else
-    return to_f32(x);
-#endif
-}
+__device__ __forceinline__ A convert(T x) { return computed<A>::of(x); }

@@ -3,8 +3,8 @@
 // passes; else it is read twice. FILL stands for what lies behind a row's end.
 #define FILL (-(A)HN_INF)
 
-extern "C" __global__ void __launch_bounds__(THREADS) hn_k_softmax(const T *x, D *y) {
-    const i64 row = (i64)blockIdx.x * ROWS_A_BLOCK + threadIdx.x / GROUP;
+extern "C" __global__ void __launch_bounds__(THREADS) hn_k_softmax(const T *x, D *y HN_PARAMS) {
+    const span row = (span)blockIdx.x * ROWS_A_BLOCK + threadIdx.x / GROUP;
     const int lane = threadIdx.x % GROUP;
 #if GROUP <= 32
     if (row >= OUTER) return;
@@ -60,6 +60,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) hn_k_softmax(const T *x, D
     }
 #else
     A top = FILL, sum = 0;
+    HN_LOOP
     for (int at = lane * VEC; at < COUNT; at += CHUNK) {
         const vec<T, VEC> in = *(const vec<T, VEC> *)(from + at);
         A high = top;
@@ -77,6 +78,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) hn_k_softmax(const T *x, D
     const A high = group_reduce<max_of>(top);
     sum = group_reduce<sum_of>(top == FILL ? (high == FILL ? HN_NAN : 0) : sum * exp(top - high));
     const A scale = LOGARITHM ? log(sum) : 1 / sum;
+    HN_LOOP
     for (int at = lane * VEC; at < COUNT; at += CHUNK) {
         const vec<T, VEC> in = *(const vec<T, VEC> *)(from + at);
         vec<D, VEC> out;
