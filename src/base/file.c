@@ -95,6 +95,17 @@ bool hn_map_find(const void *data, size_t bytes, hn_map_id *out_id) {
     return found;
 }
 
+bool hn_map_holds(const char *path) {
+    struct stat info;
+    bool found = false;
+    if (stat(path, &info) != 0) return false;
+    pthread_mutex_lock(&g_maps_lock);
+    for (size_t i = 0; i < g_map_count && !found; i++)
+        found = g_maps[i].id.device == (uint64_t)info.st_dev && g_maps[i].id.inode == (uint64_t)info.st_ino;
+    pthread_mutex_unlock(&g_maps_lock);
+    return found;
+}
+
 hn_status hn_map_open(hone_error *err, const char *path, hn_map *out_map) {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) HN_FAIL(err, path_status(errno), "cannot open '%s': %s", path, strerror(errno));

@@ -33,6 +33,7 @@ typedef struct hn_map_id {
 } hn_map_id;
 // False where [data, data + bytes) lies in no mapping of hn_map_open.
 bool hn_map_find(const void *data, size_t bytes, hn_map_id *out_id);
+bool hn_map_holds(const char *path); // is this file mapped now?
 
 // Reads all of a file or pipe ("-" is standard input) up to max_bytes; the result is terminated by
 // a NUL that is not counted, and freed with hn_free.

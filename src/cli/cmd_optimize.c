@@ -99,9 +99,18 @@ static hn_status check_outputs(hone_error *err, const char *out, const char *fol
     HN_TRY(hn_writer_open(err, out, &writer));
     hn_writer_cancel(&writer);
     if (!folder) return HONE_OK;
-    bool made;
+    bool made, one = false;
     HN_TRY(make_folder(err, folder, &made));
+    // The folder is there now, so both names can be resolved.
+    char model[PATH_MAX], place[PATH_MAX], report[PATH_MAX];
+    HN_TRY(hn_file_target(err, out, model));
+    const char *slash = strrchr(model, '/'), *name = slash ? slash + 1 : model;
+    if (!strcmp(name, "report.json") || !strcmp(name, "report.html")) {
+        if (slash) model[slash - model + 1] = 0;
+        one = realpath(slash ? model : ".", place) && realpath(folder, report) && strcmp(place, report) == 0;
+    }
     if (made) rmdir(folder); // an interrupted run leaves no empty folder
+    if (one) HN_FAIL(err, HONE_ERR_USAGE, "-o '%s' is where --report '%s' writes: the model would be lost", out, folder);
     return HONE_OK;
 }
 

@@ -206,7 +206,10 @@ static double original_coordinate(const resize_attrs *a, const axis_plan *p, int
     }
     case COORDS_PYTORCH_HALF_PIXEL: return p->out > 1 ? (double)((at + 0.5f) / scale - 0.5f) : 0;
     case COORDS_ALIGN_CORNERS: {
-        float length = scale * in; // before rounding to whole elements
+        // Before rounding to whole elements, as the standard's tests have it; a scale that is the ratio of
+        // two sizes means these.
+        float length = scale * in;
+        if (fabsf(length - (float)p->out) < 1e-3f) length = (float)p->out;
         return p->out == 1 || length == 1 ? 0 : (double)(at * (in - 1) / (length - 1));
     }
     case COORDS_ASYMMETRIC: return (double)(at / scale);

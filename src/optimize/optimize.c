@@ -91,12 +91,40 @@ static hn_status load_replay(hone_error *err, hn_optimizer *o) {
     return status;
 }
 
+static bool one_file(const struct stat *a, const char *path) {
+    struct stat b;
+    return path && stat(path, &b) == 0 && a->st_dev == b.st_dev && a->st_ino == b.st_ino;
+}
+
+// The result may take the model's own place, but nothing else that is read.
+static hn_status spare_inputs(hone_error *err, const hn_optimize_options *options) {
+    const char *out = options->out_path, *data = options->data_path;
+    struct stat info, folder;
+    if (!out || stat(out, &info) != 0 || one_file(&info, options->model_path)) return HONE_OK;
+    if (one_file(&info, options->replay_path))
+        HN_FAIL(err, HONE_ERR_USAGE, "-o '%s' is the report that is followed: it would be replaced by the model", out);
+    if (hn_map_holds(out))
+        HN_FAIL(err, HONE_ERR_USAGE, "-o '%s' is a file of the model's weights: it would be replaced by the new model",
+                out);
+    bool is_data = one_file(&info, data);
+    char at[PATH_MAX], root[PATH_MAX];
+    const char *dot = strrchr(out, '.');
+    if (data && dot && (!strcmp(dot, ".npz") || !strcmp(dot, ".npy") || !strcmp(dot, ".pb")) &&
+        stat(data, &folder) == 0 && S_ISDIR(folder.st_mode) && realpath(out, at) && realpath(data, root)) {
+        size_t length = strlen(root);
+        is_data = strncmp(at, root, length) == 0 && at[length] == '/';
+    }
+    if (is_data) HN_FAIL(err, HONE_ERR_USAGE, "-o '%s' is data that is read: it would be replaced by the model", out);
+    return HONE_OK;
+}
+
 static hn_status run(hone_error *err, hn_optimizer *o) {
     hn_optimize_result *r = o->result;
     const hn_optimize_options *options = o->options;
     HN_TRY(hn_backend_open(err, options->device ? options->device : "cpu", 0, &o->backend));
     HN_TRY_CTX(err, hn_onnx_load(err, options->model_path, NULL, &o->original), "loading '%s'",
                options->model_path);
+    HN_TRY(spare_inputs(err, options));
     HN_TRY(describe_model(err, o));
     HN_TRY(load_replay(err, o));
     HN_TRY(hn_gate_open(err, options, o->original, o->backend, &o->gate));

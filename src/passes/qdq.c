@@ -110,7 +110,10 @@ static hone_status sink(hone_error *err, hn_match *m, bool *out_done) {
     hn_node *node = m->root, *dq = hn_match_node(m, "dq");
     quant q;
     if (!read_quant(m->ctx, dq, &q) || q.scales != 1 || !one_output(node)) return HONE_OK;
-    if (hn_pass_is(node, "Resize") && !hn_slice_eq(hn_op_string(node, "mode"), "nearest"))
+    // A crop brings in a number from outside, which is not the integer of that value.
+    if (hn_pass_is(node, "Resize") &&
+        (!hn_slice_eq(hn_op_string(node, "mode"), "nearest") ||
+         hn_slice_eq(hn_op_string(node, "coordinate_transformation_mode"), "tf_crop_and_resize")))
         return HONE_OK;
     if (hn_pass_pinned(m->ctx, node->outputs[0])) return HONE_OK;
     hn_value *moved = copy_on(node, &q.q, 1);

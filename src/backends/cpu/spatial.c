@@ -82,9 +82,11 @@ static bool source_position(hn_slice mode, int64_t i, int64_t in, int64_t out, f
     else if (hn_slice_eq(mode, "half_pixel")) *x = ((float)i + 0.5f) / scale - 0.5f;
     else if (hn_slice_eq(mode, "pytorch_half_pixel"))
         *x = out > 1 ? ((float)i + 0.5f) / scale - 0.5f : 0;
-    else if (hn_slice_eq(mode, "align_corners"))
-        *x = out > 1 ? (float)i * (float)(in - 1) / (float)(out - 1) : 0;
-    else return false;
+    else if (hn_slice_eq(mode, "align_corners")) {
+        float length = scale * (float)in; // as ops/resize.c has it
+        if (fabsf(length - (float)out) < 1e-3f) length = (float)out;
+        *x = out > 1 && length != 1 ? (float)i * (float)(in - 1) / (length - 1) : 0;
+    } else return false;
     return true;
 }
 
