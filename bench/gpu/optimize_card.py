@@ -87,7 +87,8 @@ def row(label, what, report):
     acc = r["accuracy"]
     metric = f"top-1 {100 * b['accuracy']['metric']:.2f} -> {100 * acc['metric']:.2f} %" if acc.get("metric") is not None else (
         f"agreement {acc['top1_agreement']:.4f}" if acc.get("top1_agreement") is not None else "")
-    return (f"| {label} | {what} | {t['a_ms']:.4g} | {t['b_ms']:.4g} | {t['speedup']:.3f} [{t['speedup_ci'][0]:.3f}, {t['speedup_ci'][1]:.3f}] | "
+    ratio = "the same file" if t["speedup"] is None else f"{t['speedup']:.3f} [{t['speedup_ci'][0]:.3f}, {t['speedup_ci'][1]:.3f}]"
+    return (f"| {label} | {what} | {t['a_ms']:.4g} | {t['b_ms']:.4g} | {ratio} | "
             f"{acc['cosine']:.6f} | {acc['max_abs']:.3g} | {metric} | {side(b, 'energy_j_per_sample', 1e3)} -> {side(r, 'energy_j_per_sample', 1e3)} | "
             f"{b['peak_memory_bytes'] / 2**20:.1f} -> {r['peak_memory_bytes'] / 2**20:.1f} | {b['start_ms']:.0f} -> {r['start_ms']:.0f} | "
             f"{v['reason'] if v else ''} |")

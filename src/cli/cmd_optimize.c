@@ -61,11 +61,14 @@ static void print_result(const hn_optimize_result *r, bool recheck) {
         hn_cli_printf("\nin a fresh process %.3fx [%.3f, %.3f] (%d pairs): %s", r->fresh.speedup,
                r->fresh.speedup_ci[0], r->fresh.speedup_ci[1], r->fresh.pairs,
                r->fresh_agrees ? "agrees" : "does not agree");
+    if (r->copied) {
+        hn_cli_printf("\nnothing helped: the output is a copy of the input, the same bytes, so that there is no ratio\n");
+        return;
+    }
     hn_cli_printf("\nspeedup %.2fx [%.2f, %.2f], start %.1f -> %.1f ms%s\n", r->total.speedup,
            r->total.speedup_ci[0], r->total.speedup_ci[1], r->baseline.start_ms, r->result.start_ms,
-           r->copied     ? "; nothing helped: the output is a copy of the input"
-           : r->gathered ? "; nothing helped: the output is the input with its external weights"
-                         : "");
+           r->gathered ? "; nothing helped: the output is the input with its external weights"
+                       : "");
 }
 
 static void join_command(hn_str *out, int argc, char **argv) {
@@ -96,22 +99,32 @@ static hn_status make_folder(hone_error *err, const char *folder, bool *out_made
 // What is written at the end is opened once before the work: minutes are not lost to a typing error.
 static hn_status check_outputs(hone_error *err, const char *out, const char *folder) {
     hn_writer writer;
-    HN_TRY(hn_writer_open(err, out, &writer));
-    hn_writer_cancel(&writer);
+    if (out) {
+        HN_TRY(hn_writer_open(err, out, &writer));
+        hn_writer_cancel(&writer);
+    }
     if (!folder) return HONE_OK;
     bool made, one = false;
     HN_TRY(make_folder(err, folder, &made));
     // The folder is there now, so both names can be resolved.
     char model[PATH_MAX], place[PATH_MAX], report[PATH_MAX];
-    HN_TRY(hn_file_target(err, out, model));
-    const char *slash = strrchr(model, '/'), *name = slash ? slash + 1 : model;
-    if (!strcmp(name, "report.json") || !strcmp(name, "report.html")) {
-        if (slash) model[slash - model + 1] = 0;
-        one = realpath(slash ? model : ".", place) && realpath(folder, report) && strcmp(place, report) == 0;
+    hone_status status = out ? hn_file_target(err, out, model) : HONE_OK;
+    const char *slash = out && status == HONE_OK ? strrchr(model, '/') : NULL, *name = slash ? slash + 1 : model;
+    static const char *const k_names[] = {"report.json", "report.html"};
+    for (size_t i = 0; i < HN_COUNT_OF(k_names) && status == HONE_OK; i++) {
+        char path[PATH_MAX];
+        int length = snprintf(path, sizeof path, "%s/%s", folder, k_names[i]);
+        one = one || (out && strcmp(name, k_names[i]) == 0);
+        if (length < 0 || (size_t)length >= sizeof path)
+            status = HN_SET(err, HONE_ERR_USAGE, "--report: the path is too long");
+        else if ((status = hn_writer_open(err, path, &writer)) == HONE_OK) hn_writer_cancel(&writer);
     }
+    if (one && slash) model[slash - model + 1] = 0;
+    one = one && realpath(slash ? model : ".", place) && realpath(folder, report) && strcmp(place, report) == 0;
     if (made) rmdir(folder); // an interrupted run leaves no empty folder
-    if (one) HN_FAIL(err, HONE_ERR_USAGE, "-o '%s' is where --report '%s' writes: the model would be lost", out, folder);
-    return HONE_OK;
+    if (status == HONE_OK && one)
+        status = HN_SET(err, HONE_ERR_USAGE, "-o '%s' is where --report '%s' writes: the model would be lost", out, folder);
+    return status;
 }
 
 static hn_status write_report(hone_error *err, const char *folder, const hn_str *json) {
@@ -195,11 +208,11 @@ hone_status hn_cmd_optimize(hone_error *err, int argc, char **argv, int *out_exi
     o.seed = (uint64_t)seed;
     o.budget.max_drop = budget / 100;
     o.budget.min_agreement = 1 - budget / 100;
-    if (o.out_path) HN_TRY(check_outputs(err, o.out_path, report));
+    HN_TRY(check_outputs(err, o.out_path, report));
     hn_optimize_result result;
     HN_TRY(hn_optimize_run(err, &o, &result));
     hn_cli_progress_end();
-    if (result.changed) *out_exit = 1;
+    if (result.changed || result.broken) *out_exit = 1;
     hone_status status = show(err, &o, &result, json, report, argc, argv);
     hn_optimize_result_free(&result);
     return status;

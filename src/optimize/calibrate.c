@@ -224,7 +224,7 @@ const char *hn_clip_name(hn_clip_method method) {
 hn_clip_method hn_clip_by_name(const char *name) {
     for (hn_clip_method m = 0; m < HN_CLIP_END; m++)
         if (strcmp(hn_clip_name(m), name) == 0) return m;
-    return HN_CLIP_MINMAX;
+    return HN_CLIP_END;
 }
 
 static double bin_edge(const hn_range *range, int bin) {

@@ -15,18 +15,19 @@ static hn_status hinted(hone_error *err, const hn_optimizer *o, const char *key,
     return HONE_OK;
 }
 
+#define MAX_THREADS 65536
+
 // ---- threads ------------------------------------------------------------------------------------
-static hn_status with_threads(hone_error *err, const hn_optimizer *o, int threads,
-                              hn_module **out_module) {
+static hn_status with_threads(hone_error *err, const hn_optimizer *o, int threads, int of, hn_module **out_module) {
     char text[48];
-    snprintf(text, sizeof text, "%d of %d", threads, hn_parallel_threads());
+    snprintf(text, sizeof text, "%d of %d", threads, of);
     return hinted(err, o, HN_HINT_THREADS, text, out_module);
 }
 
 static hn_status time_threads(hone_error *err, hn_optimizer *o, int threads, hn_pair *out_pair) {
     hn_module *module = NULL;
     hn_session *session = NULL;
-    HN_TRY(with_threads(err, o, threads, &module));
+    HN_TRY(with_threads(err, o, threads, hn_parallel_threads(), &module));
     hone_status status = hn_gate_session(err, &o->gate, module, &session);
     if (status == HONE_OK) status = hn_gate_pair(err, &o->gate, o->current_session, session, out_pair);
     hn_session_free(session);
@@ -41,9 +42,12 @@ hone_status hn_strategy_threads(hone_error *err, hn_optimizer *o, hn_module **ou
     size_t length = 0;
     const json_t *given = hn_replay_of(o, "threads");
     if (given) {
-        best = (int)json_integer_value(json_object_get(given, "threads"));
-        if (best < 1 || best > most)
-            HN_FAIL(err, HONE_ERR_UNSUPPORTED, "the decision asks for %d threads of %d", best, most);
+        // A file is the same on a machine of another size; where it does not fit the hint is not followed.
+        int64_t threads, of = most;
+        if (json_object_get(given, "of")) HN_TRY(hn_decision_number(err, given, "threads", "of", 1, MAX_THREADS, &of));
+        HN_TRY(hn_decision_number(err, given, "threads", "threads", 1, of, &threads));
+        best = (int)threads;
+        most = (int)of;
     } else if (most == 1) {
         snprintf(why, why_size, "one thread is all there is");
         return HONE_OK;
@@ -60,8 +64,8 @@ hone_status hn_strategy_threads(hone_error *err, hn_optimizer *o, hn_module **ou
         speedup = pair.speedup;
     }
     if (best == most && !given) return HONE_OK; // `why` says what was seen
-    HN_TRY(with_threads(err, o, best, out_module));
-    *out_decision = json_pack("{s:i}", "threads", best);
+    HN_TRY(with_threads(err, o, best, most, out_module));
+    *out_decision = json_pack("{s:i,s:i}", "threads", best, "of", most);
     snprintf(why, why_size, "%d of %d threads", best, most);
     return HONE_OK;
 }
@@ -189,7 +193,7 @@ hone_status hn_strategy_batch(hone_error *err, hn_optimizer *o, hn_module **out_
     int64_t best = 0, now = hn_gate_rows(&o->gate);
     hn_pair best_pair = {.speedup = 1};
     char text[32];
-    if (given) best = json_integer_value(json_object_get(given, "batch"));
+    if (given) HN_TRY(hn_decision_number(err, given, "batch", "batch", 1, MAX_BATCH, &best));
     else if (!batchable(o->original, why, why_size)) return HONE_OK;
     for (int64_t b = 1; !given && b <= MAX_BATCH && !hn_optimizer_late(o); b *= 2) {
         hn_pair pair = {0};

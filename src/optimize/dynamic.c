@@ -135,9 +135,9 @@ static hn_status search(hone_error *err, hn_layer_search *s, hn_layer_try *out) 
 
 static hn_status replay(hone_error *err, hn_layer_search *s, const json_t *given, hn_layer_try *out) {
     int *weight_max = s->self;
-    *weight_max = (int)json_integer_value(json_object_get(given, "weight_max"));
-    if (*weight_max < 1 || *weight_max > 127)
-        HN_FAIL(err, HONE_ERR_FORMAT, "the decisions of int8-dynamic are incomplete");
+    int64_t most;
+    HN_TRY(hn_decision_number(err, given, "int8-dynamic", "weight_max", 1, 127, &most));
+    *weight_max = (int)most;
     HN_TRY(hn_layers_from_json(err, s, given));
     return make(err, s, s->node_in, &out->module);
 }

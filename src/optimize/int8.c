@@ -258,6 +258,8 @@ static hn_status replay(hone_error *err, hn_layer_search *s, const json_t *given
         i->between = plan.between;
         const char *method = json_string_value(json_object_get(given, "method"));
         i->method = hn_clip_by_name(method ? method : "");
+        if (i->method == HN_CLIP_END)
+            status = HN_SET(err, HONE_ERR_FORMAT, "the decisions of int8: '%.40s' is no way to cut ranges", method ? method : "");
         json_object_set_new(*decision, "method", json_string(hn_clip_name(i->method)));
     }
     hn_quantize_plan_free(&plan);

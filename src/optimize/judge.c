@@ -254,6 +254,10 @@ static hn_status judge(hone_error *err, hn_optimizer *o, const hn_strategy *stra
         say_unfit(o, v);
         return HONE_OK;
     }
+    if (v->kept && v->start_speedup < 0.5) {
+        size_t length = strlen(v->reason);
+        snprintf(v->reason + length, sizeof v->reason - length, "; starts %.1fx slower", 1 / v->start_speedup);
+    }
     if (v->kept && v->rows_needed) {
         size_t length = strlen(v->reason);
         snprintf(v->reason + length, sizeof v->reason - length,
@@ -330,7 +334,8 @@ static hn_status try_strategy(hone_error *err, hn_optimizer *o, const hn_strateg
         decision = NULL;
     }
     // What a strategy cannot do is a refusal with its reason, not the end of the run.
-    if (status == HONE_ERR_UNSUPPORTED) {
+    bool follows = o->replay && !o->recheck;
+    if (status == HONE_ERR_UNSUPPORTED && !follows) {
         snprintf(v->reason, sizeof v->reason, "not possible here: %.200s", inner.text);
         v->tried = true;
         o->result->layers.count = layers_before;
@@ -342,6 +347,8 @@ static hn_status try_strategy(hone_error *err, hn_optimizer *o, const hn_strateg
         return status;
     }
     v->tried = true;
+    if (!candidate && follows)
+        HN_FAIL(err, HONE_ERR_INPUT, "the decision of %s cannot be followed here: %s", strategy->name, why);
     if (!candidate) {
         snprintf(v->reason, sizeof v->reason, "%s", why);
         return HONE_OK; // the layers stay listed: they say why

@@ -4,9 +4,9 @@
 #include <sha2.h>
 #include <sys/stat.h>
 
-static hn_status describe_model(hone_error *err, hn_optimizer *o) {
+hn_status hn_file_sha256(hone_error *err, const char *path, char out_text[65]) {
     hn_map map;
-    HN_TRY(hn_map_open(err, o->options->model_path, &map));
+    HN_TRY(hn_map_open(err, path, &map));
     SHA2_CTX sha;
     unsigned char digest[SHA256_DIGEST_LENGTH];
     SHA256Init(&sha);
@@ -14,7 +14,12 @@ static hn_status describe_model(hone_error *err, hn_optimizer *o) {
     SHA256Final(digest, &sha);
     hn_map_close(&map);
     for (int i = 0; i < SHA256_DIGEST_LENGTH; i++)
-        snprintf(o->result->model_sha256 + 2 * i, 3, "%02x", digest[i]);
+        snprintf(out_text + 2 * i, 3, "%02x", digest[i]);
+    return HONE_OK;
+}
+
+static hn_status describe_model(hone_error *err, hn_optimizer *o) {
+    HN_TRY(hn_file_sha256(err, o->options->model_path, o->result->model_sha256));
     for (const hn_node *node = o->original->main->first; node; node = node->next)
         o->result->model_nodes++;
     for (size_t i = 0; i < o->original->main->values.count; i++)
@@ -40,20 +45,49 @@ static json_t *strategies_of(const json_t *root) {
     return list;
 }
 
-// A strategy that this build lacks would be passed over without a word.
-static hn_status known_strategies(hone_error *err, const char *path, const json_t *decisions) {
+// A strategy that this build lacks, or that is for another device, would be passed over without a word; of two
+// decisions of one strategy the second would be.
+static hn_status known_strategies(hone_error *err, const hn_optimizer *o, const char *path, const json_t *decisions) {
     size_t index, count;
     json_t *row;
     const hn_strategy *table = hn_strategies(&count);
+    hn_strategy_on elsewhere = o->backend->on_device ? HN_ON_HOST : HN_ON_CARD;
     json_array_foreach(decisions, index, row) {
         const char *name = json_string_value(json_object_get(row, "strategy"));
-        bool known = false;
-        for (size_t i = 0; name && i < count; i++)
-            known = known || strcmp(table[i].name, name) == 0;
+        bool known = false, here = false, lossy = false;
+        for (size_t i = 0; name && i < count; i++) {
+            if (strcmp(table[i].name, name) != 0) continue;
+            known = true;
+            here = here || table[i].on != elsewhere;
+            lossy = lossy || table[i].lossy;
+        }
         if (!known)
             HN_FAIL(err, HONE_ERR_INPUT, "'%s' decided on the strategy '%.40s', which is not known here", path,
                     name ? name : "?");
+        if (!json_is_object(json_object_get(row, "decision")))
+            HN_FAIL(err, HONE_ERR_FORMAT, "the decisions of %s are incomplete", name);
+        for (size_t i = 0; i < index; i++) {
+            const char *other = json_string_value(json_object_get(json_array_get(decisions, i), "strategy"));
+            if (other && strcmp(other, name) == 0)
+                HN_FAIL(err, HONE_ERR_INPUT, "'%s' decided on the strategy '%s' twice", path, name);
+        }
+        if (!here && !o->recheck)
+            HN_FAIL(err, HONE_ERR_UNSUPPORTED, "'%s' decided on the strategy '%s', which is of another device: see --device",
+                    path, name);
+        if (o->recheck && lossy && !o->options->data_path)
+            HN_FAIL(err, HONE_ERR_USAGE, "--recheck needs --data: without it nothing can judge '%s'", name);
     }
+    return HONE_OK;
+}
+
+// The sum of the file that the report was written with; reports before it had one say nothing.
+static hn_status load_sum(hone_error *err, hn_optimizer *o, const char *path, const json_t *root) {
+    const json_t *sum = json_object_get(root, "result_sha256");
+    const char *text = json_string_value(sum);
+    if (!sum || json_is_null(sum)) return HONE_OK;
+    if (!text || strlen(text) != 64 || strspn(text, "0123456789abcdef") != 64)
+        HN_FAIL(err, HONE_ERR_FORMAT, "'%s': what stands as result_sha256 is no SHA-256", path);
+    memcpy(o->replay_sum, text, 65);
     return HONE_OK;
 }
 
@@ -84,7 +118,8 @@ static hn_status load_replay(hone_error *err, hn_optimizer *o) {
     else if (o->recheck && !json_array_size(decisions))
         status = HN_SET(err, HONE_ERR_INPUT, "'%s' has no strategy that made a candidate: nothing can be measured again",
                         path);
-    else if ((status = known_strategies(err, path, decisions)) == HONE_OK)
+    else if ((status = known_strategies(err, o, path, decisions)) == HONE_OK &&
+             (status = load_sum(err, o, path, root)) == HONE_OK)
         o->replay = json_incref(decisions);
     json_decref(decisions);
     json_decref(root);
@@ -147,10 +182,25 @@ static hn_status run(hone_error *err, hn_optimizer *o) {
     HN_TRY(hn_gate_session(err, &o->gate, o->current, &o->current_session));
     o->current_accuracy = r->baseline.accuracy;
     HN_TRY(hn_optimizer_try_all(err, o));
-    if (!o->recheck) HN_TRY(hn_optimizer_write(err, o));
+    if (!o->recheck) {
+        if (o->replay && !*o->replay_sum)
+            hn_optimizer_note(o, "the report does not say which file it made (result_sha256): the result was compared with none");
+        HN_TRY(hn_optimizer_write(err, o));
+        hn_optimizer_note_start(o);
+    }
     if (options->details) HN_TRY(hn_optimizer_steps(err, o));
     r->decisions = json_dumps(o->decisions, JSON_INDENT(1) | JSON_SORT_KEYS);
     if (!r->decisions) HN_NOMEM(err, "recording decisions");
+    return HONE_OK;
+}
+
+// What is not tried cannot be kept by force.
+static hn_status forced_are_tried(hone_error *err, const hn_optimize_options *options) {
+    size_t count;
+    const hn_strategy *table = hn_strategies(&count);
+    for (size_t i = 0; i < count && options->force && options->only; i++)
+        if (hn_strategy_listed(options->force, table[i].name) && !hn_strategy_listed(options->only, table[i].name))
+            HN_FAIL(err, HONE_ERR_USAGE, "--force names '%s', which --only leaves out", table[i].name);
     return HONE_OK;
 }
 
@@ -158,6 +208,7 @@ hn_status hn_optimize_run(hone_error *err, const hn_optimize_options *options,
                           hn_optimize_result *out_result) {
     HN_TRY(hn_strategy_names(err, "--only", options->only));
     HN_TRY(hn_strategy_names(err, "--force", options->force));
+    HN_TRY(forced_are_tried(err, options));
     hn_optimize_result result = {0};
     hn_optimizer o = {.options = options, .result = &result, .decisions = json_array()};
     o.start_ns = hn_clock_ns();

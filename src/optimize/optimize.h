@@ -113,6 +113,8 @@ typedef struct hn_optimize_result {
     char model_sha256[65];
     int model_opset, model_nodes;
     int64_t model_params;
+    char result_sha256[65];   // of the file that was written, of its weights where they lie beside it; empty: none
+    bool broken;              // --replay: the file is the recorded one and leaves the budget on these data
     char *decisions;          // JSON text, owned
     bool copied;              // nothing was kept: the output is a byte copy
     char notes[HN_MAX_NOTES][320]; // what the reader has to know of data and model, one sentence each

@@ -88,7 +88,7 @@ typedef enum hn_clip_method {
     HN_CLIP_END
 } hn_clip_method;
 const char *hn_clip_name(hn_clip_method method);
-hn_clip_method hn_clip_by_name(const char *name); // HN_CLIP_MINMAX where there is none of that name
+hn_clip_method hn_clip_by_name(const char *name); // HN_CLIP_END where there is none of that name
 hn_status hn_calibrate(hone_error *err, hn_gate *gate, hn_module *module, int64_t max_samples,
                        bool histogram, void (*progress)(void *, const char *, double), void *user,
                        hn_calibration *out_calibration); // without histogram: extents only, one pass
@@ -155,6 +155,7 @@ typedef struct hn_optimizer {
     hn_accuracy current_accuracy;  // against the original
     json_t *replay;                // decisions to follow, NULL: none
     bool recheck;                  // the decisions are followed, but measured and judged again
+    char replay_sum[65];           // SHA-256 of the file that replaying must give; empty: not known
     json_t *decisions;             // array being built
     char unfit[256];               // why these data keep no strategy that loses accuracy; empty: they can judge
     int64_t deadline_ns;           // 0: none
@@ -205,6 +206,11 @@ hn_status hn_side_energy(hone_error *err, const hn_gate *gate, hn_session *sessi
 // ---- steps.c ------------------------------------------------------------------------------------
 void hn_optimizer_note_memory(const hn_optimizer *o);        // a point of result->memory
 hn_status hn_optimizer_steps(hone_error *err, hn_optimizer *o); // the heaviest steps, ceilings
+
+// Whole numbers of a decision that lie between; else HONE_ERR_FORMAT naming the strategy.
+hn_status hn_decision_number(hone_error *err, const json_t *decision, const char *strategy, const char *key,
+                             int64_t low, int64_t high, int64_t *out_number); // strategies.c
+hn_status hn_file_sha256(hone_error *err, const char *path, char out_text[65]); // optimize.c
 
 // ---- output.c -----------------------------------------------------------------------------------
 // Writes the result under a temporary name, confirms it, gives it its name.

@@ -9,6 +9,7 @@
 // element by element between two quantised values and hangs behind no layer: the runtime makes tables of
 // activations and one step of the rest.
 #include "optimize/optimize_int.h"
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -587,6 +588,16 @@ json_t *hn_quantize_to_json(const hn_module *module, const hn_quantize_plan *pla
                      values, "between", plan->between, "symmetric", plan->symmetric);
 }
 
+// A hexadecimal float as it was written: positive, finite, not denormal, with nothing behind it.
+static bool read_scale(const json_t *json, float *out_scale) {
+    const char *text = json_string_value(json);
+    char *end;
+    if (!text || strncmp(text, "0x", 2) != 0) return false;
+    float scale = strtof(text, &end);
+    *out_scale = scale;
+    return *end == '\0' && isfinite(scale) && scale >= FLT_MIN;
+}
+
 hn_status hn_quantize_from_json(hone_error *err, const json_t *json, const hn_module *module,
                                 hn_quantize_plan *out_plan) {
     hn_quantize_plan plan = {.node_count = module->next_node_id,
@@ -594,35 +605,39 @@ hn_status hn_quantize_from_json(hone_error *err, const json_t *json, const hn_mo
     plan.node_in = hn_calloc((size_t)plan.node_count + 1, sizeof *plan.node_in);
     plan.params = hn_calloc((size_t)plan.value_count + 1, sizeof *plan.params);
     json_t *nodes = json_object_get(json, "nodes"), *values = json_object_get(json, "values"), *item;
-    plan.between = json_is_true(json_object_get(json, "between"));
-    plan.symmetric = json_is_true(json_object_get(json, "symmetric"));
-    plan.weight_max = (int)json_integer_value(json_object_get(json, "weight_max"));
-    hone_status status = HONE_OK;
+    const json_t *flags[] = {json_object_get(json, "between"), json_object_get(json, "symmetric")};
+    int64_t weight_max = 0;
+    hone_status status = hn_decision_number(err, json, "int8", "weight_max", 1, 127, &weight_max);
+    plan.between = json_is_true(flags[0]);
+    plan.symmetric = json_is_true(flags[1]);
+    plan.weight_max = (int)weight_max;
     if (!plan.node_in || !plan.params)
         status = HN_SET(err, HONE_ERR_NOMEM, "out of memory (replaying)");
-    else if (!json_is_array(nodes) || !json_is_object(values) || plan.weight_max < 1 ||
-             plan.weight_max > 127)
-        status = HN_SET(err, HONE_ERR_FORMAT, "the decisions of int8 are incomplete");
+    else if (status == HONE_OK && (!json_is_array(nodes) || !json_is_object(values) ||
+             (flags[0] && !json_is_boolean(flags[0])) || (flags[1] && !json_is_boolean(flags[1]))))
+        status = HN_SET(err, HONE_ERR_FORMAT, "the decisions of %s are incomplete", "int8");
     size_t index;
     json_array_foreach(nodes, index, item) {
-        json_int_t id = json_integer_value(item);
-        if (status == HONE_OK && (id < 0 || id >= (json_int_t)plan.node_count))
-            status = HN_SET(err, HONE_ERR_FORMAT, "the decisions name node %lld, which is not there",
+        json_int_t id = json_is_integer(item) ? json_integer_value(item) : -1;
+        if (status == HONE_OK && (id < 0 || id >= (json_int_t)plan.node_count || plan.node_in[id]))
+            status = HN_SET(err, HONE_ERR_FORMAT, "the decisions name node %lld, which is not there or there twice",
                             (long long)id);
         if (status == HONE_OK) plan.node_in[id] = true;
     }
     const char *name;
     json_object_foreach(values, name, item) {
         const hn_value *value = hn_graph_find(module->main, name);
-        const char *scale = json_string_value(json_array_get(item, 0));
-        json_int_t zero = json_integer_value(json_array_get(item, 1));
+        const json_t *second = json_array_get(item, 1);
+        json_int_t zero = json_is_integer(second) ? json_integer_value(second) : -1;
+        float scale;
         if (status != HONE_OK) break;
-        if (!value || !scale || zero < 0 || zero > (plan.symmetric ? 0 : 255)) {
+        if (!value || json_array_size(item) != 2 || !read_scale(json_array_get(item, 0), &scale) || zero < 0 ||
+            zero > (plan.symmetric ? 0 : 255)) {
             status = HN_SET(err, HONE_ERR_FORMAT, "the decisions' value '%s' does not fit the model",
                             name);
             break;
         }
-        plan.params[value->id] = (hn_qparam){true, strtof(scale, NULL), (uint8_t)zero, plan.symmetric};
+        plan.params[value->id] = (hn_qparam){true, scale, (uint8_t)zero, plan.symmetric};
     }
     for (const hn_node *node = module->main->first; node && status == HONE_OK; node = node->next)
         if (plan.node_in[node->id] &&

@@ -104,6 +104,13 @@ hn_status hn_optimize_report(hone_error *err, const hn_optimize_options *options
         json_array_append_new(notes, json_string(r->notes[i]));
     json_object_set_new(root, "notes", notes);
     json_object_set_new(root, "objective", json_string(hn_objective_name(options->objective)));
+    json_object_set_new(root, "result_sha256", *r->result_sha256 ? json_string(r->result_sha256) : json_null());
+    if (r->copied && !recheck) { // a ratio of a file to itself is noise
+        json_t *total = json_object_get(root, "total");
+        json_object_set_new(total, "speedup", json_null());
+        json_object_set_new(total, "speedup_ci", json_null());
+        json_object_set_new(total, "reason", json_string("the output is the input's own bytes"));
+    }
     json_object_set_new(root, "fresh", r->fresh.pairs ? pair_json(&r->fresh) : json_null());
     char *text = root ? json_dumps(root, JSON_INDENT(2) | JSON_ENSURE_ASCII) : NULL;
     json_decref(root);

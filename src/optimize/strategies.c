@@ -72,6 +72,17 @@ const json_t *hn_replay_of(const hn_optimizer *o, const char *name) {
     return json_object_get(hn_replay_item(o, name), "decision");
 }
 
+hn_status hn_decision_number(hone_error *err, const json_t *decision, const char *strategy, const char *key,
+                             int64_t low, int64_t high, int64_t *out_number) {
+    const json_t *item = json_object_get(decision, key);
+    int64_t number = json_integer_value(item);
+    if (!json_is_integer(item) || number < low || number > high)
+        HN_FAIL(err, HONE_ERR_FORMAT, "the decisions of %s: '%s' is no whole number from %lld to %lld", strategy, key,
+                (long long)low, (long long)high);
+    *out_number = number;
+    return HONE_OK;
+}
+
 char *hn_json_text(const json_t *json) {
     return json ? json_dumps(json, JSON_SORT_KEYS | JSON_COMPACT) : NULL;
 }

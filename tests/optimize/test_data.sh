@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Data that cannot judge, attacked from the command line: NaN, infinities, wrong labels, copies, one row, too
-# few rows; and runs that end early leave nothing behind. TEST-TIMEOUT 240
+# few rows; and runs that end early leave nothing behind. TEST-TIMEOUT 400
 set -u
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
@@ -102,6 +102,62 @@ echo "{\"model\":{\"sha256\":\"$model_sha\"},\"decisions\":[{\"strategy\":\"magi
 refused 3 "strategy 'magic', which is not known here" --replay "$dir/magic.json"
 "$HONE" optimize "$model" --recheck "$dir/magic.json" --data "$dir/good.npz" --batch 16 >/dev/null 2>"$dir/err"
 [ $? = 3 ] && grep -q 'nothing can be measured again' "$dir/err" || fail "an empty report is rechecked: $(cat "$dir/err")"
+# Every field of a decision is checked, and the file must be the recorded one.
+opt --data "$dir/good.npz" --force int8,threads --only int8,threads --budget 50 --report "$dir/k" || fail "a report to replay: $(cat "$dir/err")"
+cp "$dir/o.onnx" "$dir/made.onnx"
+[ "$(jq -r .result_sha256 "$dir/k/report.json")" = "$(sha256sum <"$dir/o.onnx" | cut -d' ' -f1)" ] || fail "the report has another sum than the file"
+opt --replay "$dir/k/report.json" && cmp -s "$dir/o.onnx" "$dir/made.onnx" || fail "replay: $(cat "$dir/err")"
+altered() { # words, jq program that spoils the report
+    jq "$2" "$dir/k/report.json" >"$dir/bad.json" || fail "jq: $2"
+    ! cmp -s "$dir/k/report.json" "$dir/bad.json" || fail "nothing was altered by $2"
+    refused 3 "$1" --replay "$dir/bad.json"
+}
+int8='(.decisions[] | select(.strategy == "int8") | .decision)'
+name=$(jq -r "$int8.values | keys[0]" "$dir/k/report.json")
+for scale in '"nan"' '"inf"' '"0x0p+0"' '"-0x1p-4"' '"0x1p-1074"' '"0x1p+200"' '"junk"' '"0x1p-7junk"' '" 0x1p-7"' 5 null '[]'; do
+    altered "value '.*' does not fit" "$int8.values[\"$name\"][0] = $scale"
+done
+for zero in 300 -1 1.5 '"a"' 1099511627776; do altered "value '.*' does not fit" "$int8.values[\"$name\"][1] = $zero"; done
+altered "value '.*' does not fit" "$int8.values[\"$name\"] = []"
+for most in 0 -1 128 1.5 '"a"' null; do altered "'weight_max' is no whole number from 1 to 127" "$int8.weight_max = $most"; done
+for nodes in '[1.5]' '["a"]' '[99999]' '[-1]'; do altered 'which is not there or there twice' "$int8.nodes = $nodes"; done
+altered 'which is not there or there twice' "$int8.nodes += [$int8.nodes[0]]"
+altered 'is no way to cut ranges' "$int8.method = \"foo\""
+altered 'are incomplete' "$int8.between = 1"
+altered "strategy 'int8' twice" ".decisions += [.decisions[] | select(.strategy == \"int8\")]"
+for batch in 0 -1 1000000000000 1.5 '"a"'; do
+    altered "'batch' is no whole number from 1 to 64" ".decisions += [{strategy: \"batch\", decision: {batch: $batch}}]"
+done
+altered "'threads' is no whole number" '.decisions = [{strategy: "threads", decision: {threads: 100000, of: 2}}]'
+altered 'are incomplete' ".decisions += [{strategy: \"batch\", decision: 4}]"
+# A plausible number gives another file than the recorded one, and so does one decision less.
+altered 'recorded another file than its decisions give here' "$int8.values[\"$name\"][0] = \"0x1p-3\""
+altered 'recorded another file than its decisions give here' '.decisions = []'
+altered 'is no SHA-256' '.result_sha256 = "abc"'
+# Of a report without a sum the file is written; data that it fails on say so, and the status does.
+jq "del(.result_sha256) | $int8.values |= map_values(.[0] = \"0x1p+60\")" "$dir/k/report.json" >"$dir/bad.json"
+opt --replay "$dir/bad.json" --data "$dir/good.npz"
+[ $? = 1 ] && [ -s "$dir/o.onnx" ] || fail "a replayed model out of budget: $(cat "$dir/err")"
+grep -q '^note: the file is the recorded one, but on these data it leaves the budget' "$dir/out" || fail "no word on the budget: $(cat "$dir/out")"
+grep -q '^note: the report does not say which file it made' "$dir/out" || fail "no word on the missing sum: $(cat "$dir/out")"
+# What is measured again needs what judges it; what is not tried cannot be forced; reports are tried before work.
+"$HONE" optimize "$model" --recheck "$dir/k/report.json" >/dev/null 2>"$dir/err"
+[ $? = 2 ] && grep -q 'recheck needs --data' "$dir/err" || fail "a recheck without data: $(cat "$dir/err")"
+refused 2 "force names 'int8', which --only leaves out" --only graph --force int8
+"$HONE" optimize "$model" --recheck "$dir/k/report.json" --data "$dir/good.npz" --batch 16 --report /dev/null/x >/dev/null 2>"$dir/err"
+[ $? = 5 ] && grep -q 'cannot make the folder' "$dir/err" || fail "a bad --report of a recheck: $(cat "$dir/err")"
+# A copy is the same file: no ratio anywhere.
+opt --data "$dir/copies.npz" --report "$dir/c" || fail "copies: $(cat "$dir/err")"
+grep -q 'a copy of the input, the same bytes' "$dir/out" && ! grep -q '^speedup' "$dir/out" || fail "a ratio of a file to itself: $(cat "$dir/out")"
+jq -e '.copied and .total.speedup == null and .total.speedup_ci == null and (.total.reason | length > 0)' "$dir/c/report.json" >/dev/null || fail "report.json has a ratio of a file to itself"
+# What a killed run left goes with the next one; what lives, is young or is not a run's stays.
+mkdir "$dir/.hone-Stale1" "$dir/.hone-Alive1" "$dir/.hone-Young1" && : >"$dir/.hone-Stale1/o.onnx"
+touch -d '2 hours ago' "$dir/.hone-Stale1" "$dir/.hone-Alive1"
+opt_in_lock() { flock "$dir/.hone-Alive1" "$HONE" optimize "$model" -o "$dir/o.onnx" --seconds 0.05 --threads 1 --only graph >"$dir/out" 2>"$dir/err"; }
+opt_in_lock || fail "a run beside stale folders: $(cat "$dir/err")"
+[ ! -e "$dir/.hone-Stale1" ] || fail "a killed run's folder stays"
+[ -d "$dir/.hone-Alive1" ] && [ -d "$dir/.hone-Young1" ] || fail "a folder of a running process was removed"
+rmdir "$dir/.hone-Alive1" "$dir/.hone-Young1"
 : >"$dir/file"
 opt --data "$dir/good.npz" --report "$dir/file"
 [ $? = 5 ] && grep -q 'it is no folder' "$dir/err" || fail "a file as folder: $(cat "$dir/err")"
