@@ -97,6 +97,8 @@ static void add_rows(const hn_tensor *t, int64_t batch, bool again, spread *s) {
 }
 
 // Would a model that always gives the mean of its outputs come near being accepted for this one?
+#define SAME_ANSWERS  0.99
+#define NEAR_CONSTANT 0.98
 static hn_status constant_passes(hone_error *err, const hn_gate *gate, int output, bool *out_passes) {
     int64_t samples = hn_gate_samples(gate, HN_SPLIT_GATE), batch = hn_gate_rows(gate);
     const hn_tensor *first = &gate->references[hn_gate_sample(gate, HN_SPLIT_GATE, 0) * gate->output_count + output];
@@ -114,9 +116,10 @@ static hn_status constant_passes(hone_error *err, const hn_gate *gate, int outpu
     hn_free(s.mean);
     // Of the mean and all rows; both all zero is the same.
     double cosine = s.square > 0 ? sqrt(mean / (double)s.rows / s.square) : 1;
-    bool answers = s.classes && (double)s.agree >= gate->budget.min_agreement * (double)s.rows;
-    // Where every row has the same answer the cosine alone would judge, and needs something to see.
-    double near = s.classes ? 1 - 20 * (1 - gate->budget.min_cosine) : 1 - 1e-5;
+    bool answers = s.classes && (double)s.agree >= SAME_ANSWERS * (double)s.rows;
+    // Where every row has the same answer the cosine alone would judge, and needs something to see. Not of the
+    // budget: a wide one is the user's own.
+    double near = s.classes ? NEAR_CONSTANT : 1 - 1e-5;
     *out_passes = s.comparable && s.rows > 1 && (answers || !s.classes) && cosine >= near;
     return HONE_OK;
 }
