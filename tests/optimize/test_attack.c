@@ -183,8 +183,8 @@ static void easy_outputs_hide_no_bad_one(void **state) {
         assert_true(hn_graph_add_output(m->main, add(m, "Gemm", h, easy, bias, name)));
     }
     save(m, add(m, "MatMul", h, w2, NULL, "hard"), 1);
-    hn_optimize_result r = optimise("int8", HN_OBJECTIVE_LATENCY);
-    const hn_accuracy *a = &r.result.accuracy;
+    hn_optimize_result r = optimise("int8", HN_OBJECTIVE_SIZE);
+    const hn_accuracy *a = &r.result.accuracy; // by size: no clock chooses layers
     is_float(&r, "hard", "of the answers alone");
     assert_true(a->agreement >= 0.98);
     assert_int_equal(a->rows, ROWS / 2); // once, not once an output
