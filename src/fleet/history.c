@@ -220,7 +220,8 @@ static hone_status read_number(hone_error *err, hn_history *h, const char *sql, 
     return HONE_OK;
 }
 
-static hone_status make_schema(hone_error *err, hn_history *h) {
+// Before anything is set that writes: journal_mode alone changes the file.
+static hone_status check_owner(hone_error *err, hn_history *h) {
     int64_t version, application, tables;
     HN_TRY(read_number(err, h, "PRAGMA user_version", &version));
     HN_TRY(read_number(err, h, "PRAGMA application_id", &application));
@@ -230,10 +231,11 @@ static hone_status make_schema(hone_error *err, hn_history *h) {
     if (version > SCHEMA_VERSION)
         HN_FAIL(err, HONE_ERR_UNSUPPORTED, "history '%s' was written by a newer hone (layout %lld, not %d)",
                 h->path, (long long)version, SCHEMA_VERSION);
-    if (h->options.read_only) {
-        if (tables == 0) HN_FAIL(err, HONE_ERR_IO, "history '%s' is empty", h->path);
-        return HONE_OK;
-    }
+    if (h->options.read_only && tables == 0) HN_FAIL(err, HONE_ERR_IO, "history '%s' is empty", h->path);
+    return HONE_OK;
+}
+
+static hone_status make_schema(hone_error *err, hn_history *h) {
     hn_str sql = {0};
     schema_text(&sql);
     hone_status status = sql.failed ? HN_SET(err, HONE_ERR_NOMEM, "out of memory (history)")
@@ -298,11 +300,12 @@ static hone_status open_db(hone_error *err, hn_history *h) {
              "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA journal_size_limit=4194304;"
              "PRAGMA cache_size=-1024; PRAGMA temp_store=MEMORY; PRAGMA max_page_count=%lld;",
              (long long)(h->options.max_bytes / PAGE_BYTES));
-    hone_status status = h->options.read_only ? HONE_OK : run_sql(err, h, "PRAGMA page_size=4096");
+    hone_status status = check_owner(err, h);
+    if (status == HONE_OK && !h->options.read_only) status = run_sql(err, h, "PRAGMA page_size=4096");
     if (status == HONE_OK && !h->options.read_only) status = run_sql(err, h, sql);
     if (status == HONE_OK && hn_history_add_functions(h->db) != SQLITE_OK)
         status = HN_SET(err, HONE_ERR_NOMEM, "out of memory (history)");
-    if (status == HONE_OK) status = make_schema(err, h);
+    if (status == HONE_OK && !h->options.read_only) status = make_schema(err, h);
     if (status != HONE_OK) close_db(h);
     else h->inode = stat(h->path, &file) == 0 ? file.st_ino : 0;
     return status;

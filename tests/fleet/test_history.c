@@ -235,8 +235,15 @@ static void test_versions(void **state) {
     assert_int_equal(sqlite3_open(options.path, &db), SQLITE_OK);
     sqlite3_exec(db, "CREATE TABLE theirs(x)", NULL, NULL, NULL);
     sqlite3_close(db);
+    char *before, *after; // not a byte changes: WAL would be noted in the file
+    size_t before_bytes, after_bytes;
+    OK(hn_file_read(&err, options.path, 1 << 20, &before, &before_bytes));
     assert_int_equal(hn_history_open(&err, &options, &h), HONE_ERR_UNSUPPORTED);
     assert_non_null(strstr(err.text, "another program"));
+    OK(hn_file_read(&err, options.path, 1 << 20, &after, &after_bytes));
+    assert_true(before_bytes == after_bytes && memcmp(before, after, after_bytes) == 0);
+    hn_free(before);
+    hn_free(after);
     assert_int_equal(count_of(options.path, "SELECT count(*) FROM sqlite_master"), 1);
 }
 
